@@ -106,7 +106,14 @@ def preferences() -> Prefs:
     return prefs()
 
 
-def known(given: Prefs) -> Prefs:
+def known(given: Any) -> Prefs:
+    """The preferences. InputError for what is none, and for names that there are not."""
+    if not isinstance(given, Prefs):
+        what = f"prefs are ge2.kernels.Prefs; got {given!r:.60}"
+        raise InputError(what, where=here(), fix="ge2.kernels.Prefs(tune='off')")
+    if given.tune not in (modes := ("off", "cached", "on")):
+        what = f"Prefs(tune=) is {' or '.join(map(repr, modes))}; got {given.tune!r:.60}"
+        raise InputError(what, where=here(), fix="tune='cached'")
     for name in (*given.only, *given.without, *(pin.family for pin in given.pins)):
         check_family(name)
     return given

@@ -199,12 +199,8 @@ def value_of(text: str, names: Mapping[str, Any], kernel: Kernel, key: str) -> A
             sides = [walk(x) for x in (node.left, *node.comparators)]
             pairs = zip(node.ops, sides, sides[1:], strict=False)
             return all(BINARY[type(o)](a, b) for o, a, b in pairs)
-        if (
-            isinstance(node, ast.Call)
-            and isinstance(node.func, ast.Name)
-            and node.func.id in CALLED
-        ):
-            return CALLED[node.func.id](*map(walk, node.args))
+        if called := function_of(node):
+            return called(*map(walk, node.args))  # type: ignore[attr-defined]
         raise kernel.wrong(
             key, f"{text!r} has more than arithmetic in it", "n, +, //, %, <, min, cdiv"
         )
@@ -212,7 +208,14 @@ def value_of(text: str, names: Mapping[str, Any], kernel: Kernel, key: str) -> A
     try:
         return walk(tree_of(text, kernel, key))
     except (ArithmeticError, TypeError) as error:
-        raise kernel.wrong(key, f"{text!r} has no value: {error}") from None
+        known = isinstance(error, InputError)
+        raise error if known else kernel.wrong(key, f"{text!r} has no value: {error}") from None
+
+
+def function_of(node: ast.expr) -> Callable[..., Any] | None:
+    """The function that a node calls, if it is one of those that expressions have."""
+    named = isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+    return CALLED.get(node.func.id) if named else None  # type: ignore[attr-defined]
 
 
 def bind(

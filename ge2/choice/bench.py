@@ -134,6 +134,7 @@ BLOCK: Final = 1 << 15  # elements that are compared at once
 DRAWN: Final = 4194301  # numbers that are drawn for an array: a prime, so that rows differ
 STRANDS: Final = 16  # sums side by side, as NumPy's and ours have: each errs by its own terms
 OUTSIDE: Final = "it writes outside of its result"
+OF_SCRATCH: Final = "it writes outside of its workspace"
 Run = Callable[[], object]
 
 
@@ -524,6 +525,17 @@ class Bench(ABC):
     def memory(self, images: Images) -> dict[int, Any]:
         return {n: self.put(memory) for n, memory in images.bytes.items()}
 
+    def scratch(self, memory: dict[int, Any], nbytes: int) -> Any:
+        """Memory for a run's own use, beside what the step has: NaN between guard bands, which
+        `wrong` looks at.
+        """
+        made = self.blank(nbytes)
+        memory[id(made)] = made
+        return made[GUARD : GUARD + nbytes]
+
+    def blank(self, nbytes: int) -> Any:
+        return self.put(aligned(nbytes))
+
     def is_same(self, images: Images, memory: dict[int, Any], n: int) -> bool:
         """True if the memory of a buffer is as before the run."""
         return np.array_equal(self.get(memory[n]), images.bytes[n])
@@ -533,5 +545,13 @@ class Bench(ABC):
         results = {id(x.buffer) for x in images.outs}
         if why := images.wrong({n: self.get(memory[n]) for n in results}):
             return why
-        rest = (n for n in memory if n not in results)
-        return "" if all(self.is_same(images, memory, n) for n in rest) else OUTSIDE
+        rest = (n for n in images.bytes if n not in results)
+        if not all(self.is_same(images, memory, n) for n in rest):
+            return OUTSIDE
+        scratch = (memory[n] for n in memory if n not in images.bytes)
+        return "" if all(map(is_whole, scratch)) else OF_SCRATCH
+
+
+def is_whole(memory: Any) -> bool:
+    """True if the guard bands of a memory are as `aligned` made them."""
+    return all(bool((band == NOTHING).all()) for band in (memory[:GUARD], memory[-GUARD:]))

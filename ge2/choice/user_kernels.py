@@ -197,8 +197,10 @@ def read(file: str, keys: Sequence[str], outer: Kernel | None = None) -> Kernel:
     folder, found = os.path.dirname(file), parsed(file)
     whose = "a kernel" if outer is None else "a gradient"
     check_keys(file, found, {key: KEYS[key] for key in keys}, whose)
-    if not {"c", "cuda", "library", "cubin"} & found.keys():
-        raise at_line(file, "", "it names no text", 'c = "kernel.c", or cuda = "kernel.cu"')
+    texts = ("c", "cuda", "library", "cubin")
+    if not any(found.get(key) for key in texts):
+        empty = next((key for key in texts if key in found), "")
+        raise at_line(file, empty, "it names no text", 'c = "kernel.c", or cuda = "kernel.cu"')
     serves, op, args = served(file, found, outer)
     path = serves.rpartition(":")[0]
     source = content(os.path.join(folder, path), file, "serves") if path.endswith(".py") else path

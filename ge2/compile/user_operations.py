@@ -66,7 +66,22 @@ def example(kernel: Kernel, number: int = 0) -> tuple[tuple[Any, ...], dict[str,
         if not hasattr(x, "dtype"):
             what = f"an example holds {x!r}, which is no array"
             raise kernel.wrong("args", what, 'args = ["f32[8,16], f32[16]"]')
+    if not kernel.op:
+        check_call(kernel, kernel.args[number], args, kwargs)
     return tuple(args), kwargs
+
+
+def check_call(kernel: Kernel, words: str, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+    """InputError for an example that the function cannot be called with."""
+    import inspect
+
+    found = inspect.signature(kernel.function())
+    try:
+        found.bind(*args, **kwargs)
+    except TypeError as error:
+        name = kernel.serves.rpartition(":")[2]
+        what = f"{words!r} are no arguments of {name}{found}: {error}"
+        raise kernel.wrong("args", what, "an array for each parameter") from None
 
 
 def role_of(kernel: Kernel, number: int = 0) -> Role:
@@ -221,7 +236,7 @@ class Names:
 
 def foreign_in(language: str, text: Kernel, names: Names, graph: Graph) -> Foreign:
     """The text of a kernel in a language, for operands of some types."""
-    workspace = int(value_of(text.workspace, names.sizes, text, "workspace"))
+    workspace = bytes_of(text, names)
     helpers = with_options(text.options_in(language)) + text.helpers
     function = dict(text.functions).get(language, "")
     if function and language == "c":
@@ -244,6 +259,15 @@ def foreign_in(language: str, text: Kernel, names: Names, graph: Graph) -> Forei
     said = text.launches if language == "cuda" else (None,) * len(bodies)
     launches = tuple(launched(text, each, names.sizes) if each else None for each in said)
     return Foreign(bodies, launches, helpers, workspace)
+
+
+def bytes_of(text: Kernel, names: Names) -> int:
+    """The size of a workspace. InputError if it is no number of bytes."""
+    found = value_of(text.workspace, names.sizes, text, "workspace")
+    if type(found) is not int or found < 0:
+        what = f"{text.workspace!r} is {found!r}, and no number of bytes"
+        raise text.wrong("workspace", what, 'workspace = "4 * n"')
+    return found
 
 
 def body(part: Part, names: Names) -> str:

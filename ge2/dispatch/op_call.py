@@ -11,11 +11,11 @@ from typing import Any, Final
 import numpy as np
 
 from ge2.base.arrays import on_gpu
-from ge2.base.errors import InputError
+from ge2.base.errors import Ge2Error, InputError
 from ge2.base.source import here
 from ge2.base.tracebacks import hides
 from ge2.dispatch import jit
-from ge2.ir import Op
+from ge2.ir import Op, type_of
 from ge2.numpy.rare.layers import FUNCTIONS as FUNCTIONS
 from ge2.ops import KNOWN
 from ge2.trace import is_traced
@@ -108,7 +108,20 @@ def check(name: str, known: Any, attributes: Mapping[str, Any]) -> None:
 
 
 def applied(op: Op) -> Callable[..., Any]:
-    return called(op.name, lambda *xs: op(*xs))
+    """The operation as a function. InputError for parameters of another kind than it has."""
+
+    def function(*xs: Any) -> Any:
+        try:
+            return op(*xs)
+        except Ge2Error:
+            raise
+        except (TypeError, AttributeError, ValueError, LookupError) as error:
+            types = ", ".join(str(type_of(x)) for x in xs)
+            what = f"{op!r:.200} is no operation of {types}: {error}"
+            fix = "attributes as ge2.make_jaxpr prints them"
+            raise InputError(what, where=here(), fix=fix) from error
+
+    return called(op.name, function)
 
 
 def called(name: str, f: Callable[..., Any]) -> Callable[..., Any]:

@@ -386,7 +386,7 @@ def launch(name: str, buffers: Sequence[Any], stream: Any = None, *, variant: in
     and for types that it is not for.
     """
     role = role_named(name)
-    types = tuple(ArrayType(tuple(x.shape), np.dtype(x.dtype)) for x in buffers)
+    types = tuple(type_of_buffer(name, x) for x in buffers)
     count = len(names_of(role))
     try:
         op = operation(role, types[:count], role.text.variants[variant])
@@ -399,6 +399,15 @@ def launch(name: str, buffers: Sequence[Any], stream: Any = None, *, variant: in
         raise InputError(f"{name} takes {wanted}; it is given {given}", where=here())
     with stream if stream is not None else nullcontext():
         launcher(op, count)(*buffers)
+
+
+def type_of_buffer(name: str, x: Any) -> ArrayType:
+    """The type of an array that a launch is given. InputError for what is none."""
+    try:
+        return ArrayType(tuple(x.shape), np.dtype(x.dtype))
+    except AttributeError:
+        what = f"{name} takes arrays, of its operands and then of its results; got {x!r:.60}"
+        raise InputError(what, where=here(), fix="[x, w, np.empty_like(x)]") from None
 
 
 @lru_cache(64)

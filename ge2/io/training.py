@@ -86,8 +86,8 @@ def read_log(path: Path) -> dict[str, Any]:
                 lines.popitem()
             lines[line[STEP]] = line
     names = dict.fromkeys(name for line in lines.values() for name in line)
-    columns = {n: [number_of(line.get(n)) for line in lines.values()] for n in names}
-    return {n: np.array(xs) for n, xs in columns.items() if any(x == x for x in xs) or n == STEP}
+    columns = {n: [line.get(n, "") for line in lines.values()] for n in names}
+    return {n: np.array([*map(number_of, xs)]) for n, xs in columns.items() if any(map(counts, xs))}
 
 
 def parsed(text: bytes) -> dict[str, Any] | None:
@@ -97,6 +97,11 @@ def parsed(text: bytes) -> dict[str, Any] | None:
     except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
+
+
+def counts(x: Any) -> bool:
+    """True of a number; null stands for a NaN and for infinities, which JSON lacks."""
+    return x is None or number_of(x) == number_of(x)
 
 
 def number_of(x: Any) -> float:

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar, overload
 
 import numpy as np
 
-from ge2.base.arrays import FLOATS, INTEGERS, NUMBERS, beside, host, known, on_gpu
+from ge2.base.arrays import FLOATS, INTEGERS, NUMBERS, beside, host, is_masked, known, on_gpu
 from ge2.base.errors import ArgumentError, FileError, InputError
 from ge2.base.pytree import Structure, flatten_with_path, keystr, unflatten
 from ge2.base.record import record
@@ -298,6 +298,10 @@ def as_array(name: str, leaf: Any, form: Any) -> Any:
     if is_traced(leaf):
         what = f"{name!r} is {leaf!r:.60}: what is traced has no elements that could be written"
         raise InputError(what, where=here(), fix="ge2.io.save of what the function returns")
+    if is_masked(leaf):
+        what = f"{name!r} is a masked array: its mask would be lost"
+        fix = "x.filled(value), and the mask as an array of its own"
+        raise InputError(what, where=here(), fix=fix)
     x = leaf if isinstance(leaf, np.ndarray) or on_gpu(leaf) else np.asarray(leaf)
     dtype = x.dtype.newbyteorder("=")
     if not known(dtype):

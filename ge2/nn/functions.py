@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ge2.base.arrays import COMPLEX, FLOAT32, FLOATS, HALF, INTEGERS, known, short
+from ge2.base.arrays import COMPLEX, FLOATS, HALF, INTEGERS, known, short
 from ge2.base.errors import ArgumentError, InputError, ShapeError
 from ge2.base.source import here
 from ge2.numpy.rare.special import erf, expit, xlogy
@@ -28,10 +28,22 @@ def array(x: Any) -> Any:
     return x if hasattr(x, "dtype") else np.asarray(x)
 
 
-def wide(x: Any) -> Any:
-    """The values in which a function of x is computed: float32 for half types."""
+def floats(x: Any) -> Any:
+    """The argument as an array of floats: integers and bools become float64, as in `np.exp`."""
     x = array(x)
+    return x if x.dtype in FLOATS or x.dtype in COMPLEX else x.astype(np.float64)
+
+
+def wide(x: Any) -> Any:
+    """The values in which a function of x is computed: float32 for half types, float64 for integers."""
+    x = floats(x)
     return x.astype(np.float32) if x.dtype in HALF else x
+
+
+def wide_like(x: Any, y: Any) -> tuple[Any, Any]:
+    """Both arrays as `wide` has them; integers of y take the dtype of x, so that labels widen nothing."""
+    x, y = wide(x), array(y)
+    return x, wide(y) if y.dtype in FLOATS or y.dtype in COMPLEX else y.astype(x.dtype)
 
 
 def rounds_once(f: F) -> F:
@@ -39,7 +51,7 @@ def rounds_once(f: F) -> F:
 
     @wraps(f)
     def function(x: Any, *args: Any, **kwargs: Any) -> Any:
-        x = array(x)
+        x = floats(x)
         if x.dtype not in HALF:
             return f(x, *args, **kwargs)
         return f(x.astype(np.float32), *args, **kwargs).astype(x.dtype)
@@ -123,12 +135,6 @@ def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
     if value not in choices:
         what = f"{name} is one of {', '.join(map(repr, choices))}; got {value!r:.60}"
         raise ArgumentError(what, where=here(), fix=repr(choices[0]))
-
-
-def same_dtype(x: Any) -> np.dtype[Any]:
-    """The dtype in which a loss of x is returned: float32 for half types."""
-    dtype = array(x).dtype
-    return FLOAT32 if dtype in HALF else dtype
 
 
 # -------- Activations, as plain NumPy: of traced values, of NumPy's arrays and of CuPy's.
@@ -263,7 +269,7 @@ def glu(x: Any, axis: int = -1) -> Any:
     >>> glu(np.array([2.0, 4.0, 0.0, 0.0]))
     array([1., 2.])
     """
-    x = array(x)
+    x = floats(x)
     size = x.shape[axis]
     if size % 2:
         what = f"glu halves axis {axis}, which has {size} elements; got {described(x)}"
@@ -286,6 +292,8 @@ def softmax(x: Any, axis: Axes = -1, where: Any = None) -> Any:
            [1. , 0. ]])
     """
     x = x if where is None else np.where(where, x, -np.inf)
+    if not x.size:
+        return x
     y = np.exp(x - stop_gradient(np.max(x, axis, keepdims=True)))
     return y / np.sum(y, axis, keepdims=True)
 
@@ -298,6 +306,8 @@ def log_softmax(x: Any, axis: Axes = -1, where: Any = None) -> Any:
     array([    0., -1000.])
     """
     x = x if where is None else np.where(where, x, -np.inf)
+    if not x.size:
+        return x
     away = x - stop_gradient(np.max(x, axis, keepdims=True))
     return away - np.log(np.sum(np.exp(away), axis, keepdims=True))
 
@@ -314,7 +324,8 @@ def logsumexp(
     np.float64(1000.693)
     """
     a = a if where is None else np.where(where, a, -np.inf)
-    high = stop_gradient(np.max(a, axis, keepdims=True))
+    least: dict[str, Any] = {} if a.size else {"initial": -np.inf}
+    high = stop_gradient(np.max(a, axis, keepdims=True, **least))
     high = np.where(np.isfinite(high), high, 0)
     terms = np.exp(a - high) if b is None else b * np.exp(a - high)
     total = np.sum(terms, axis, keepdims=True)
@@ -362,7 +373,8 @@ def reduced(losses: Any, reduction: str) -> Any:
 
 def difference(name: str, predictions: Any, targets: Any) -> Any:
     check_same_shape(name, predictions, targets, PAIR)
-    return wide(predictions) - wide(targets)
+    predictions, targets = wide_like(predictions, targets)
+    return predictions - targets
 
 
 def mse(predictions: Any, targets: Any, *, reduction: str = "mean") -> Any:
@@ -482,7 +494,7 @@ def binary_cross_entropy(
     array([  0.6931, 100.    ])
     """
     check_same_shape("binary_cross_entropy", predictions, targets, PAIR)
-    p, t = wide(predictions), wide(targets)
+    p, t = wide_like(predictions, targets)
     if with_logits:
         return reduced(np.logaddexp(p, 0) - p * t, reduction)
     return reduced(-(t * held_log(p) + (1 - t) * held_log(1 - p)), reduction)
@@ -511,7 +523,7 @@ def kl_div(
     np.float64(0.6931)
     """
     check_same_shape("kl_div", log_predictions, targets, ("log_predictions", "targets"))
-    q, t = wide(log_predictions), wide(targets)
+    q, t = wide_like(log_predictions, targets)
     if log_targets:
         return reduced(np.sum(np.exp(t) * (t - q), axis), reduction)
     return reduced(np.sum(xlogy(t, t) - np.where(t == 0, 0, t * q), axis), reduction)
@@ -524,7 +536,7 @@ def cosine_similarity(x: Any, y: Any, *, axis: int = -1, eps: float = 1e-8) -> A
     np.float64(0.7071)
     """
     check_same_shape("cosine_similarity", x, y, ("x", "y"))
-    x, y = wide(x), wide(y)
+    x, y = wide_like(x, y)
     lengths = [np.maximum(np.sqrt(np.sum(z * z, axis)), eps) for z in (x, y)]
     return np.sum(x * y, axis) / (lengths[0] * lengths[1])
 
@@ -566,6 +578,6 @@ def triplet_loss(
     """
     check_same_shape("triplet_loss", anchor, positive, ("anchor", "positive"))
     check_same_shape("triplet_loss", anchor, negative, ("anchor", "negative"))
-    near, far = (wide(anchor) - wide(z) for z in (positive, negative))
+    near, far = (difference("triplet_loss", anchor, z) for z in (positive, negative))
     lengths = [np.sqrt(np.sum(z * z, axis)) for z in (near, far)]
     return reduced(np.maximum(lengths[0] - lengths[1] + margin, 0), reduction)

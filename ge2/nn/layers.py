@@ -13,7 +13,17 @@ from ge2.base.arrays import INTEGERS
 from ge2.base.errors import ArgumentError, InputError, ShapeError
 from ge2.base.source import here
 from ge2.nn import initializers
-from ge2.nn.functions import array, check_last, check_rate, described, relu, silu, size_of, wide
+from ge2.nn.functions import (
+    array,
+    check_last,
+    check_rate,
+    described,
+    floats,
+    relu,
+    silu,
+    size_of,
+    wide,
+)
 from ge2.nn.module import Module, Window, applied, attention, state, static
 from ge2.numpy import take
 from ge2.transforms.branches import stop_gradient
@@ -265,7 +275,7 @@ def layer_norm(x: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5) 
     >>> layer_norm(np.array([1.0, 3.0]), eps=0.0)
     array([-1.,  1.])
     """
-    x = array(x)
+    x = floats(x)
     return scaled(standard(wide(x), -1, eps), weight, bias, x)
 
 
@@ -277,7 +287,7 @@ def rms_norm(x: Any, weight: Any = None, eps: float = 1e-5) -> Any:
     >>> rms_norm(np.array([3.0, 3.0, 3.0]), eps=0.0)
     array([1., 1., 1.])
     """
-    x = array(x)
+    x = floats(x)
     z = wide(x)
     return scaled(z / np.sqrt(np.mean(z * z, -1, keepdims=True) + eps), weight, None, x)
 
@@ -290,11 +300,11 @@ def group_norm(x: Any, groups: int, weight: Any = None, bias: Any = None, eps: f
     >>> group_norm(np.array([[1.0, 3.0, 10.0, 30.0]]), 2, eps=0.0)
     array([[-1.,  1., -1.,  1.]])
     """
-    x = array(x)
-    if x.ndim < 2 or x.shape[-1] % groups:
+    x = floats(x)
+    if x.ndim < 2 or groups < 1 or x.shape[-1] % groups:
         what = f"group_norm: {groups} groups do not divide the channels of {described(x)}"
         raise ShapeError(what, where=here(), fix="groups that divide the last axis")
-    parts = wide(x).reshape(*x.shape[:-1], groups, -1)
+    parts = wide(x).reshape(*x.shape[:-1], groups, x.shape[-1] // groups)
     axes = (*range(1, x.ndim - 1), x.ndim)
     return scaled(standard(parts, axes, eps).reshape(x.shape), weight, bias, x)
 
@@ -394,7 +404,7 @@ class BatchNorm(Module):
         return cls(one, zero, zero.astype(kept), one.astype(kept), momentum, eps)
 
     def __call__(self, x: Any, training: bool = True) -> tuple[Any, BatchNorm]:
-        x = array(x)
+        x = floats(x)
         check_last(self, x, self.weight)
         if not training:
             mean, var = stop_gradient(self.mean), stop_gradient(self.var)

@@ -15,7 +15,16 @@ from ge2 import random
 from ge2.base.errors import INSIDE, FrozenError, InputError, ShapeError
 from ge2.base.pytree import flatten_with_path, keystr, leaves
 from ge2.base.source import here
-from ge2.nn.functions import array, check_last, check_rate, described, sigmoid, softmax, wide
+from ge2.nn.functions import (
+    array,
+    check_last,
+    check_rate,
+    described,
+    floats,
+    sigmoid,
+    softmax,
+    wide,
+)
 from ge2.transforms.arguments import eval_shape
 from ge2.transforms.loops import scan
 
@@ -273,7 +282,7 @@ def attention(
     array([[[1.  , 0.  ],
             [0.33, 0.67]]])
     """
-    q, k, v = array(q), array(k), array(v)
+    q, k, v = floats(q), floats(k), floats(v)
     check_operands(q, k, v)
     check_rate("attention with dropout", dropout, key)
     k, v = (repeated(q, x) for x in (k, v))

@@ -10,7 +10,7 @@ import numpy as np
 
 from ge2.base.errors import InputError
 from ge2.base.source import here
-from ge2.optim.rule import Mask, Now, Optimizer, Rate, by_leaf, kept, matrices, split
+from ge2.optim.rule import Mask, Now, Optimizer, Rate, by_leaf, check_range, kept, matrices, split
 
 # -------- Optimisers whose rule for an array is a line or two: pointwise, so that a compiler fuses
 # them into what makes the gradient.
@@ -37,6 +37,8 @@ def sgd(
     >>> params, state
     ({'w': array([0.9, 1.9])}, {'step': 1})
     """
+
+    check_range(momentum=momentum)
 
     def rule(now: Now, g: Any, p: Any, *m: Any) -> Sequence[Any]:
         g = g + now.decay * p if now.decay else g
@@ -94,6 +96,9 @@ def rmsprop(
     """
     names = ("v", *(("mean",) if centered else ()), *(("m",) if momentum else ()))
 
+    check_range(below=1, smoothing=smoothing)
+    check_range(momentum=momentum)
+
     def rule(now: Now, g: Any, p: Any, *states: Any) -> Sequence[Any]:
         old = dict(zip(names, states, strict=True))
         g = g + now.decay * p if now.decay else g
@@ -127,6 +132,8 @@ def lion(
     array([0.9, 1.1])
     """
 
+    check_range(below=1, b1=b1, b2=b2)
+
     def rule(now: Now, g: Any, p: Any, m: Any) -> Sequence[Any]:
         by = np.sign(b1 * m + (1 - b1) * g)
         by = by + now.decay * p if now.decay else by
@@ -154,6 +161,9 @@ def by_means(
 ) -> Optimizer:
     """The optimiser whose next p is `step(now, p, by)`, `by` being the direction of the means."""
 
+    check_range(below=1, b1=b1, b2=b2)
+    check_range(eps=eps)
+
     def rule(now: Now, g: Any, p: Any, m: Any, v: Any) -> Sequence[Any]:
         m, v = means(g, m, v, b1, b2)
         return step(now, p, direction(now, m, v, b1, b2, eps)), m, v
@@ -180,6 +190,9 @@ def adam(
     >>> p, sorted(state)
     (array([0.9]), ['m', 'step', 'v'])
     """
+
+    check_range(below=1, b1=b1, b2=b2)
+    check_range(eps=eps)
 
     def rule(now: Now, g: Any, p: Any, m: Any, v: Any) -> Sequence[Any]:
         g = g + now.decay * p if now.decay else g
@@ -353,6 +366,8 @@ def muon(
     >>> state["first"]["m"], state["second"]["m"]
     ({'w': array([[0.05, 0.  ], [0.  , 0.05]]), 'b': None}, {'w': None, 'b': array([0.1, 0.1])})
     """
+
+    check_range(below=1, momentum=momentum)
 
     def rule(now: Now, g: Any, p: Any, m: Any) -> Sequence[Any]:
         if p.ndim < 2:

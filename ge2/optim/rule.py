@@ -83,6 +83,7 @@ def by_leaf(
     """
 
     check_rate(rate)
+    check_range(rate=rate, decay=decay)
 
     def init(params: Any) -> Any:
         found, structure = flatten(params)
@@ -141,6 +142,16 @@ def check_rate(rate: Any) -> None:
         raise InputError(
             what, where=here(), fix="1e-3; the parameters are given to init and update"
         )
+
+
+def check_range(below: float = math.inf, **numbers: Any) -> None:
+    """ArgumentError for a number that is negative, NaN, or not below a bound; arrays are taken as
+    they are.
+    """
+    for name, x in numbers.items():
+        if isinstance(x, int | float) and not 0 <= x < below:
+            bounds = "0 or more" if below == math.inf else f"in [0, {below:g})"
+            raise ArgumentError(f"{name} is {bounds}; got {x!r}", where=here(), fix=f"{name}=0.1")
 
 
 def check_state(state: Any, names: Sequence[str]) -> None:
@@ -302,6 +313,7 @@ def exponential(start: float, factor: float, steps: int = 1) -> Schedule:
     >>> [round(float(exponential(1.0, 0.25, 2)(step)), 3) for step in (0, 1, 2)]
     [1.0, 0.5, 0.25]
     """
+    check_count("exponential", steps)
     return lambda step: start * np.float32(factor) ** (np.float32(1 / steps) * step)
 
 
@@ -311,6 +323,7 @@ def step_decay(start: float, factor: float, steps: int) -> Schedule:
     >>> [round(float(step_decay(1.0, 0.1, 2)(step)), 3) for step in (0, 1, 2, 3, 4)]
     [1.0, 1.0, 0.1, 0.1, 0.01]
     """
+    check_count("step_decay", steps)
     return lambda step: start * np.float32(factor) ** (np.float32(1) * (step // steps))
 
 
@@ -335,6 +348,7 @@ def clip_by_value(grads: Any, limit: float) -> Any:
     array([-1. ,  0.5])
     """
     check_arrays("clip_by_value", grads)
+    check_range(limit=limit)
     return tree_map(lambda g: np.clip(g, -limit, limit), grads)
 
 
@@ -345,6 +359,7 @@ def clip_by_global_norm(grads: Any, limit: float) -> Any:
     >>> clip_by_global_norm(np.array([3.0, 4.0]), 1.0)
     array([0.6, 0.8])
     """
+    check_range(limit=limit)
     scale = limit / np.maximum(global_norm(grads), limit)
     return tree_map(lambda g: (wide(g) * scale).astype(g.dtype), grads)
 
@@ -512,4 +527,5 @@ def ema(decay: float = 0.999, *, dtype: Any = None) -> Average:
     >>> average.update(np.ones(1), average.init(p))
     array([0.25])
     """
+    check_range(decay=decay, below=1)
     return Average(decay, dtype)

@@ -383,16 +383,16 @@ def spread(part: Along, axes: tuple[Along, ...]) -> list[tuple[Along, Along]]:
     return found
 
 
-def together(parts: tuple[tuple[Along, Along], ...]) -> Along | None:
-    """What is read along an axis of an array by all parts of a join; None if some go along one axis of
-    the result, and some along another.
+def together(axis: int, parts: tuple[tuple[Along, Along], ...]) -> Along | None:
+    """What is read along an axis of an array by all parts of a join, which follow one another along
+    an axis of the result; None if parts differ in what they read along another axis.
     """
-    (first, there), *_ = parts
+    (first, _), *_ = parts
     if all(along == first for along, _ in parts):
         return first
-    if any(along.axis != there.axis for _, along in parts):
+    if any(along.axis != axis for _, along in parts):
         return None
-    return Along(there.axis, tuple(sorted(r for _, along in parts for r in along.runs)))
+    return Along(axis, tuple(sorted(r for _, along in parts for r in along.runs)))
 
 
 def seen_axes(eqn: Eqn, axes: tuple[Along, ...]) -> tuple[Along, ...]:

@@ -230,7 +230,8 @@ class Sweep:
             begin = end
         if len(set(map(id, sources))) != 1:
             return None
-        whole = [together(along) for along in zip(*(spread(*each) for each in found), strict=True)]
+        spreads = zip(*(spread(*each) for each in found), strict=True)
+        whole = [together(axes[axis].axis, along) for along in spreads]
         return None if None in whole else (sources[0], tuple(filter(None, whole)))
 
     def expands(self, x: Atom) -> bool:
@@ -455,6 +456,8 @@ class Inside:
         if any(len(each.runs) > self.sweep.tuning.runs for each in axes):
             return None
         read = [each.axis for each in axes if each.axis >= 0]
+        if read != sorted(set(read)):  # along a diagonal, or with axes in another order
+            return None
         op = InRuns(
             tuple(shape[a] for a in read),
             tuple((read.index(e.axis) if e.axis >= 0 else -1, e.indices) for e in axes),

@@ -184,3 +184,30 @@ def test_what_cannot_be_selected() -> None:
         InputError, match=r"a list of arrays, the operands of softmax[^$]*try  \[x\]"
     ):
         select("softmax", X, "c")
+
+
+@pytest.mark.parametrize(
+    ("call", "what"),
+    [
+        (lambda x: ge2.op_call("reduce_sum", x, axes=1), "'int' object is not iterable"),
+        (lambda x: ge2.op_call("integer_pow", x, y="a"), "is no operation of f64"),
+        (lambda x: ge2.op_call("sdpa", x, x, x, mask=np.tri(4)), "a mask is of bool"),
+        (
+            lambda x: kernels.select("gelu", [x], "c", {"tune": "off"}),
+            "prefs are ge2.kernels.Prefs",
+        ),
+        (lambda x: kernels.select("gelu", [x], "c", kernels.Prefs(tune="on!")), "'cached' or 'on'"),
+    ],
+)
+def test_arguments_of_another_kind_are_named_where_they_are(call: Any, what: str) -> None:
+    with pytest.raises(InputError) as error:
+        call(np.ones((4, 4)))
+    assert what in str(error.value)
+    assert "test_select.py" in str(error.value)
+
+
+def test_softmaxes_of_rows_without_elements() -> None:
+    for dtype in (np.float16, np.float64):
+        for name in ("softmax", "log_softmax"):
+            y = ge2.op_call(name, np.zeros((3, 0), dtype))
+            assert (y.shape, y.dtype) == ((3, 0), dtype)

@@ -103,6 +103,7 @@ def gated(folder):
         (":gated", "", "it does not say what it computes", 1, "layer.py:f"),
         ('["f32[6,8], f32[8]"]', "[]", "it has no examples of arguments", 3, "args = "),
         ('"backward.toml"', '"back.toml"', "there is no file back.toml", 9, ""),
+        ('"kernel.c"\ncuda = "kernel.cu"', "[]", "it names no text", 5, "c = "),
         ("STEP = 2", 'STEP = "2"', "a variant gives whole numbers to names", 8, "ROWS"),
         ('"gated"', '"tanh"', "tanh is an operation of ge2", 2, "my_tanh"),
         ('"gated"', '"Gated!"', "no name of small letters", 2, "my_kernel"),
@@ -125,6 +126,7 @@ def test_what_is_wrong_in_the_file(folder, old, new, what, line, fix):
         (":gated", ":closed", "reads arrays that are not its arguments"),
         ("c % 4", "d % 4", "'c % 4 == 0'".replace("c", "d", 1) + " names d, which is no size"),
         ("w: f32", "v: f32", "it has no operand v: there are x, w"),
+        ("f32[6,8], f32[8]", "f32[6,8]", "are no arguments of gated(x, w): missing"),
         ("f32[6,8], f32[8]", "f32[6,8], 2.0", "an example holds 2.0, which is no array"),
         ("c % 4 == 0", "c.real == 0", "has more than arithmetic in it"),
     ],
@@ -359,6 +361,8 @@ def test_it_is_launched_as_it_is(folder, gated):
     assert np.allclose(gx, want[0], atol=1e-5) and np.allclose(gw, want[1], atol=1e-5)
     with pytest.raises(InputError, match="gated_gradient"):
         kernels.launch("gated_gradent", ())
+    with pytest.raises(InputError, match="gated takes arrays, of its operands"):
+        kernels.launch("gated", (x, w, "y"))
     with pytest.raises(InputError, match=r"gated takes f32\[6,8\], f32\[8\], f32\[6,8\]; it is"):
         kernels.launch("gated", (x, w, y[:3]))
     with pytest.raises(InputError, match="not c % 4 == 0"):

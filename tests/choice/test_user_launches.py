@@ -85,6 +85,28 @@ def test_two_launches_that_share_a_workspace(folder):
 
 
 @needs_compiler
+@pytest.mark.parametrize("place", ["n", "n + 5", "-1"])
+def test_a_text_that_writes_outside_of_its_workspace_does_not_pass(folder, place):
+    for ending in (".c", ".cu"):
+        change(
+            folder,
+            "float *sums",
+            f"((float *)workspace)[{place}] = 0; float *sums",
+            f"sums{ending}",
+        )
+    found = kernels.check(str(folder))
+    assert [case.error for case in found.cases] == ["it writes outside of its workspace"] * 4
+
+
+@pytest.mark.parametrize("size", ["-4 * n", "'4'", "n == 6"])
+def test_a_workspace_is_a_number_of_bytes(folder, size):
+    change(folder, '"4 * n"', f'"{size}"')
+    with pytest.raises(InputError, match="no number of bytes") as error:
+        kernels.check(str(folder))
+    assert "kernel.toml:10" in str(error.value)
+
+
+@needs_compiler
 def test_a_header_is_part_of_what_passed(folder):
     before = load(str(folder)).key
     (folder / "mine" / "part.h").write_text("#define MY_PART (MY_HALF * 0.5f)\n")

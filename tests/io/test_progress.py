@@ -159,6 +159,14 @@ def test_what_is_not_finite_is_null_in_the_log(tmp_path):
     np.testing.assert_array_equal(ge2.io.read_log(path)["loss"], [1, np.nan])
 
 
+def test_a_loss_that_was_never_finite_is_in_the_log(tmp_path):
+    path = tmp_path / "run.jsonl"
+    bar = ge2.io.progress(range(2), out=io.StringIO(), log=path)
+    for _ in bar:
+        bar.record(loss=float("nan"))
+    np.testing.assert_array_equal(ge2.io.read_log(path)["loss"], [np.nan, np.nan])
+
+
 def test_wrong_values_are_errors_at_the_users_line():
     bar = ge2.io.progress(range(2), out=io.StringIO())
     next(bar)

@@ -305,6 +305,7 @@ def test_a_changed_byte_of_an_archive_is_an_error_or_changes_nothing(tmp_path):
         ({"": 1, "b": 1}, ArgumentError, "it is empty"),
         ({"a": object()}, InputError, "no array of numbers"),
         ({"a": np.array(["x"])}, InputError, "no array of numbers"),
+        ({"a": np.ma.masked_array([1.0, 2.0], [0, 1])}, InputError, "its mask would be lost"),
         ({"a": 1 << 70}, InputError, "no array of numbers"),
         ({"a": 2j}, InputError, "which safetensors has no name for"),
     ],

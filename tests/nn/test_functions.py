@@ -349,3 +349,56 @@ def test_orthogonal_columns_or_rows(shape):
     q = nn.initializers.orthogonal(2.0)(ge2.random.key(0), shape).reshape(-1, shape[-1]) / 2
     gram = q.T @ q if q.shape[0] >= q.shape[1] else q @ q.T
     np.testing.assert_allclose(gram, np.eye(min(q.shape)), atol=1e-6)
+
+
+WHOLE = {
+    "uint8": np.array([[250, 3, 7, 0], [1, 255, 2, 9]], np.uint8),
+    "int8": np.array([[100, -100, 7, 0], [1, 127, -128, 9]], np.int8),
+    "bool": np.array([[True, False, True, True], [False, True, False, False]]),
+    "int64": np.array([[3000, -5, 0, 2], [1, 2, 3, 4]]),
+}
+OF_ONE = {
+    name: f
+    for name, f in vars(nn).items()
+    if name in (*ACTIVATIONS, *ALONG, "layer_norm", "rms_norm") and name != "relu"
+} | {"group_norm": lambda x: nn.group_norm(x, 2), "attention": lambda x: nn.attention(x, x, x)}
+OF_TWO = {
+    name: getattr(nn, name)
+    for name in ("mse", "mae", "huber", "cosine_similarity", "cosine_loss", "kl_div")
+} | {
+    "triplet_loss": lambda x, y: nn.triplet_loss(x, y, x[::-1]),
+    "binary_cross_entropy": lambda x, y: nn.binary_cross_entropy(x, y, with_logits=True),
+}
+
+
+@pytest.mark.parametrize("kind", WHOLE)
+@pytest.mark.parametrize("run", [lambda f: f, ge2.jit], ids=["eager", "jit"])
+def test_integers_and_bools_are_computed_as_float64_and_never_wrap_nor_are_cut(kind, run):
+    x = WHOLE[kind]
+    wide, other = x.astype("f8"), np.ascontiguousarray(x[::-1])
+    for name, f in OF_ONE.items():
+        got, want = run(f)(x), run(f)(wide)
+        assert got.dtype == np.float64, name
+        np.testing.assert_allclose(got, want, rtol=1e-12, err_msg=name)
+    for name, f in OF_TWO.items():
+        got, want = run(f)(x, other), run(f)(wide, wide[::-1])
+        np.testing.assert_allclose(got, want, rtol=1e-12, err_msg=name)
+
+
+@pytest.mark.parametrize("name", OF_TWO)
+def test_targets_of_integers_or_bools_widen_no_loss(name):
+    x = np.linspace(0.1, 0.9, 8, dtype=np.float32).reshape(2, 4)
+    for targets in (x > 0.5, (x > 0.5).astype(np.int64)):
+        got = OF_TWO[name](x, targets)
+        assert got.dtype == np.float32
+        np.testing.assert_allclose(got, OF_TWO[name](x, targets.astype("f4")), rtol=1e-6)
+
+
+@pytest.mark.parametrize("run", [lambda f: f, ge2.jit], ids=["eager", "jit"])
+def test_rows_and_arrays_without_elements_have_softmaxes(run):
+    for shape in ((0,), (3, 0), (0, 4)):
+        for f in (nn.softmax, nn.log_softmax):
+            assert run(f)(np.zeros(shape)).shape == shape
+    assert run(nn.logsumexp)(np.zeros(0)) == -np.inf
+    assert run(lambda x: nn.logsumexp(x, -1))(np.zeros((2, 0))).tolist() == [-np.inf] * 2
+    assert run(lambda x: nn.group_norm(x, 2))(np.zeros((0, 4))).shape == (0, 4)

@@ -13,6 +13,7 @@ import pytest
 import ge2
 from ge2 import nn, optim
 from ge2.base.config import config
+from ge2.base.errors import ArgumentError
 from tests.fake_cupy import stand_in
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
@@ -428,3 +429,30 @@ def test_states_made_inside_jit_are_apart():
     step = ge2.jit(optimizer.update, donate_argnums=(1,))
     wanted = optimizer.update(params, optimizer.init(params), params)
     np.testing.assert_allclose(step(params, state, params)[0], wanted[0], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: optim.sgd(-0.1), "rate is 0 or more; got -0.1"),
+        (lambda: optim.sgd(math.nan), "rate is 0 or more; got nan"),
+        (lambda: optim.sgd(0.1, momentum=-1), "momentum is 0 or more"),
+        (lambda: optim.adagrad(0.1, decay=-1), "decay is 0 or more"),
+        (lambda: optim.adam(0.1, 1.0), r"b1 is in \[0, 1\); got 1.0"),
+        (lambda: optim.adamw(0.1, b2=-0.5), r"b2 is in \[0, 1\)"),
+        (lambda: optim.lamb(0.1, b2=2), r"b2 is in \[0, 1\)"),
+        (lambda: optim.lion(0.1, 0.9, 1.5), r"b2 is in \[0, 1\)"),
+        (lambda: optim.adam(0.1, eps=-1e-8), "eps is 0 or more"),
+        (lambda: optim.rmsprop(0.1, smoothing=1.0), r"smoothing is in \[0, 1\)"),
+        (lambda: optim.muon(0.1, momentum=1.0), r"momentum is in \[0, 1\)"),
+        (lambda: optim.ema(1.0), r"decay is in \[0, 1\)"),
+        (lambda: optim.clip_by_global_norm({"w": np.ones(2)}, -1.0), "limit is 0 or more"),
+        (lambda: optim.clip_by_value({"w": np.ones(2)}, -1.0), "limit is 0 or more"),
+        (lambda: optim.step_decay(1.0, 0.1, 0), "steps are counted"),
+        (lambda: optim.exponential(1.0, 0.1, 0), "steps are counted"),
+    ],
+)
+def test_numbers_that_can_serve_nobody_are_refused(make, message):
+    with pytest.raises(ArgumentError, match=message) as error:
+        make()
+    assert "test_optim.py" in str(error.value)

@@ -260,3 +260,67 @@ def test_no_result_is_written_over_what_its_neighbours_read() -> None:
         np.testing.assert_array_equal(
             np.asarray(ge2.jit(steps, donate_argnums=0)(x.copy())), steps(x)
         )
+
+
+def element(x: F, rng: np.random.Generator) -> F:
+    return x[int(rng.integers(5)), int(rng.integers(7))]
+
+
+def line(x: F, rng: np.random.Generator) -> F:
+    """Three elements, along an axis of x or from anywhere."""
+    i, j = int(rng.integers(3)), int(rng.integers(4))
+    kind = rng.integers(6)
+    if kind == 0:
+        return x[i, j : j + 3]
+    if kind == 1:
+        return x[i : i + 3, j]
+    if kind == 2:
+        return np.stack([element(x, rng) for _ in range(3)])
+    if kind == 3:
+        return np.concatenate([x[i, j : j + 1], x[i + 1, j : j + 2]])
+    return np.repeat(x[i, j], 3) if kind == 4 else x[i, j : j + 3][::-1]
+
+
+def block(x: F, rng: np.random.Generator) -> F:
+    """An array of (2, 3) elements of x."""
+    i, j = int(rng.integers(3)), int(rng.integers(4))
+    kind = rng.integers(5)
+    if kind == 0:
+        return x[i : i + 2, j : j + 3]
+    if kind == 1:
+        return x[i : i + 3, j : j + 2].T
+    if kind == 2:
+        return np.stack([line(x, rng), line(x, rng)])
+    if kind == 3:
+        return np.stack([np.stack([element(x, rng) for _ in range(2)]) for _ in range(3)], 1)
+    return np.concatenate([x[i : i + 2, j : j + 1], x[i + 1 : i + 3, j : j + 2]], 1)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_random_joins_of_parts_of_one_array(seed: int) -> None:
+    def joined(x: F) -> F:
+        rng = np.random.default_rng(seed)
+        make = (element, line, block)[int(rng.integers(3))]
+        parts = [make(x, rng) for _ in range(int(rng.integers(2, 4)))]
+        axis = int(rng.integers(parts[0].ndim + 1))
+        stacks = axis == parts[0].ndim or rng.integers(2)
+        y = np.stack(parts, axis) if stacks else np.concatenate(parts, axis)
+        return (y * 2, np.exp(-y).sum(0), np.pad(y, 1) * 3)[int(rng.integers(3))]
+
+    moved(joined, X)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: np.stack([x[0, 1:4], x[2, 2:5]]) * 2,  # the column depends on the row
+        lambda x: np.concatenate([x[0:2, 1:3], x[1:3, 2:4]], 1) * 2,
+        lambda x: np.stack([x[0, 1], x[1, 2], x[2, 0]]).min() + x[0, 0],  # along a diagonal
+        lambda x: np.stack([np.stack([x[0, 1], x[1, 1]]), np.stack([x[0, 2], x[1, 2]])]) * 2,
+    ],
+)
+@needs_compiler
+def test_parts_whose_indices_depend_on_more_than_one_place(function: F) -> None:
+    moved(function, X)
+    with config.using(executor="shim"):
+        np.testing.assert_array_equal(ge2.jit(function)(X), function(X))

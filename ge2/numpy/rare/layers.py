@@ -10,8 +10,8 @@ import math
 from collections.abc import Callable
 from typing import Any, Final
 
-from ge2.base.arrays import FLOAT32, HALF
-from ge2.base.errors import ArgumentError
+from ge2.base.arrays import BOOL, FLOAT32, HALF
+from ge2.base.errors import ArgumentError, InputError
 from ge2.base.source import here
 from ge2.ir import type_of
 from ge2.numpy import composite, creation, products, reductions, shapes
@@ -60,12 +60,16 @@ def gelu(x: Any, approximate: bool = True) -> Any:
 
 
 def softmax(x: Any, axis: int = -1) -> Any:
-    """exp(x) by their sum along an axis."""
+    """exp(x) by their sum along an axis; of no elements, none."""
+    if not type_of(x).size:
+        return as_was(inside(x), x)
     return as_was(special.softmax(inside(x), axis), x)
 
 
 def log_softmax(x: Any, axis: int = -1) -> Any:
     """The logarithm of `softmax`."""
+    if not type_of(x).size:
+        return as_was(inside(x), x)
     return as_was(special.log_softmax(inside(x), axis), x)
 
 
@@ -131,6 +135,9 @@ def sdpa(
     if causal:
         scores = composite.where(creation.tri(s, t, t - s, dtype=bool), scores, -math.inf)
     if mask is not None:
+        if (given := type_of(mask)).dtype != BOOL:
+            what = f"sdpa: a mask is of bool, True where a key is read; got {given}"
+            raise InputError(what, where=here(), fix="mask > -np.inf, of one that would be added")
         scores = composite.where(mask, scores, -math.inf)
     return products.matmul(as_was(special.softmax(scores, -1), q), v)
 

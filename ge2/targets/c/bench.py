@@ -7,8 +7,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, final
 
-import numpy as np
-
 from ge2.base.compiler import Library, library
 from ge2.choice.bench import GUARD, Bench, Images, Prepared, Run, copied
 from ge2.choice.choose import Candidate, Choice
@@ -76,8 +74,10 @@ class CBench(Bench):
         for each in segment.arrays:
             nbytes = each.type.nbytes if isinstance(each, Buffer) else each.nbytes
             inputs.append(Array(BYTES, (nbytes,), True))
-            own = memory[id(each)][GUARD:] if isinstance(each, Buffer) else np.empty(nbytes, BYTES)
-            given.append(own[:nbytes])
+            if isinstance(each, Buffer):
+                given.append(memory[id(each)][GUARD:][:nbytes])
+            else:
+                given.append(self.scratch(memory, nbytes))
         inputs += [number(v.type) for v in segment.hosts]
         given += [images.numbers[v] for v in segment.hosts]
         assert all(isinstance(n, int) for n in segment.sizes)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ge2.base.record import computed
-from ge2.choice.bench import GUARD, Bench, Images, Prepared, Run, copied
+from ge2.choice.bench import GUARD, NOTHING, Bench, Images, Prepared, Run, copied
 from ge2.choice.choose import Candidate, Choice
 from ge2.choice.problem import Problem
 from ge2.ir import Var
@@ -55,6 +55,11 @@ class CudaBench(Bench):
         if self.device.xp is not np:
             return self.device.xp.array(memory)
         return copied(memory)
+
+    def blank(self, nbytes: int) -> Any:
+        if self.device.xp is np:
+            return super().blank(nbytes)
+        return self.device.xp.full(nbytes + 2 * GUARD, NOTHING, np.uint8)
 
     def get(self, memory: Any) -> Any:
         return download(memory)
@@ -114,10 +119,7 @@ class CudaBench(Bench):
         group = Group(0, launches=[rebound(each, apart, itself) for each in code.launches])
         run = group.run(self.device, kernels, {}, (frozenset(), itself), {})
         names = {assembler.holder(b): memory[n][GUARD:] for n, b in images.buffers.items()}
-        names |= {
-            name: self.device.xp.empty(max(life.nbytes, 1), np.uint8)
-            for name, life in code.needs.items()
-        }
+        names |= {name: self.scratch(memory, life.nbytes) for name, life in code.needs.items()}
         known = assembler.names | numbers_of(assembler, images)
         given = [names[name] if name in names else known[name] for name in group.bases]
         return partial(run, *given, *(eval(each.text, known) for each in group.numbers))
