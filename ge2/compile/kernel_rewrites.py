@@ -14,7 +14,7 @@ from ge2.choice.choose import Catalog, Choice, choose
 from ge2.choice.problem import Problem, prefs
 from ge2.codegen.layout import plain
 from ge2.codegen.text import Operand
-from ge2.compile.product_rewrites import Epilogues
+from ge2.compile.product_rewrites import Epilogues, together
 from ge2.ir import Atom, Eqn, Graph, Var, lines_of, rename
 from ge2.ops.attention import graphs
 from ge2.ops.attention.facts import Band, with_bands
@@ -31,6 +31,7 @@ from ge2.ops.attention.ops import (
     recognised,
 )
 from ge2.ops.attention.scores import around_core, core, scores_to_derive
+from ge2.ops.dot import DotGeneral
 from ge2.ops.graphs.control import Call, inlined, past_barriers
 from ge2.ops.graphs.loops import ScanLoop
 from ge2.ops.graphs.region import ProductRegion, Resident
@@ -42,12 +43,13 @@ from ge2.targets.c.tuning import Caps as CCaps
 from ge2.targets.cuda.device import Caps
 from ge2.targets.cuda.emit.words import FAR
 from ge2.targets.cuda.kernels.generated import CudaResident
+from ge2.targets.cuda.kernels.made import GemmMmaMade, MadeFirst, bare
 from ge2.targets.cuda.kernels.products import CudaProductRegion
 from ge2.targets.cuda.kernels.tensor_cores import Apart, MadeBefore
 from ge2.targets.cuda.limits import ASSUMED, Limits
 from ge2.targets.cuda.persistent.nodes import Unwritten
 from ge2.targets.cuda.persistent.steps import CONTROL, Fit, Steps, count, taken_in
-from ge2.targets.cuda.products.small import unmade
+from ge2.targets.cuda.products.made import unmade, unmade_alone
 from ge2.targets.cuda.tuning import Rule
 from ge2.transforms.graphs.rules import PLAIN
 
@@ -383,26 +385,27 @@ def near(eqns: Sequence[Eqn], rule: Rule) -> list[int]:
     return sorted(kept)
 
 
-# -------- A small product that a region goes on with makes its operands of other arrays, element by
-# element, as it reads them: casts, scales, activations.
+# -------- A product makes its operands of other arrays, element by element, as it reads them: casts,
+# scales, masks, activations, the last step of a norm.
 # h = region x; y = product_region h w b -> y = product_region[prologue] x w b
 # Each block makes what it reads, so the work is repeated for every tile beside or below another; a
 # launch and two passes over memory are saved. Predictions decide.
 
 
-CATALOG = (CudaProductRegion(), MadeBefore())
+SMALL: Final = (CudaProductRegion(), MadeBefore())
+LARGE: Final = (GemmMmaMade(), MadeFirst())
 
 
 def prologue(graph: Graph, context: Context) -> Graph:
     """The graph with such products, for the GPU of the context."""
     limits = context.caps
-    if not isinstance(limits, Limits) or not any(is_small(e) for e in graph.eqns):
+    if not isinstance(limits, Limits) or not any(map(is_product, graph.eqns)):
         return graph
     reads = Counter([*(a for e in graph.eqns for a in e.inputs), *graph.outputs])
     makers = {v: e for e in graph.eqns for v in e.outs}
     eqns, gone, known = list[Eqn](), set[int](), Epilogues(graph, limits)
     for e in graph.eqns:
-        for a in dict.fromkeys(e.inputs) if is_small(e) else ():
+        for a in dict.fromkeys(e.inputs) if is_product(e) else ():
             maker = makers.get(a) if reads[a] == 1 else None  # type: ignore[arg-type]
             joined = with_prologue(e, a, maker, known) if maker is not None else None
             if joined is not None:
@@ -418,26 +421,45 @@ def is_small(eqn: Eqn) -> bool:
     return isinstance(choice, Choice) and isinstance(choice.family, CudaProductRegion)
 
 
+def is_product(eqn: Eqn) -> bool:
+    """True of a product, or one and a region."""
+    joint = isinstance(eqn.op, ProductRegion) and len(eqn.op.products) == 1
+    return joint or isinstance(eqn.op, DotGeneral)
+
+
 def with_prologue(eqn: Eqn, a: Atom, maker: Eqn, known: Epilogues) -> Eqn | None:
     """The product that makes operand `a` as its maker does; None if that is not chosen."""
-    op, inner = eqn.op, None
-    assert isinstance(op, ProductRegion)
-    inner = op.graph.inputs[eqn.inputs.index(a)]
-    read = [x for e in op.graph.eqns for x in e.inputs if x is inner]
-    if len(read) > 1 or inner not in op.product.inputs or unmade(maker):
+    small = is_small(eqn)
+    why = unmade_alone(maker) if small else unmade(maker)
+    twice = small and not {*maker.inputs}.isdisjoint(eqn.inputs)
+    if why or twice or any(known.layout(x) is None for x in (*maker.inputs, *eqn.inputs)):
         return None
-    (source,) = maker.inputs
-    if not isinstance(source, Var) or source in eqn.inputs or known.layout(source) is None:
+    made = making(eqn, a, maker)
+    if made is None:
         return None
-    first = Eqn(maker.op, (source,), (inner,), maker.source)
-    inputs = tuple(source if x is inner else x for x in op.graph.inputs)
-    joint = ProductRegion(Graph(inputs, (first, *op.graph.eqns), op.graph.outputs))
-    given = tuple(source if x is a else x for x in eqn.inputs)
-    made = Eqn(joint, given, eqn.outs, eqn.source)
 
     def operand(role: str, i: int, x: Atom) -> Operand:
         layout = known.layout(x) or plain(x.type.shape)
         return Operand(role, i, layout.strides, layout.offset)
 
-    choice = choose(Problem.of(made, "cuda", operand), known.caps, prefs(), CATALOG)
-    return None if isinstance(choice.family, MadeBefore) else replace(made, choice=choice)
+    problem = Problem.of(made, "cuda", operand)
+    choice = choose(problem, known.caps, prefs(), SMALL if small else LARGE)
+    apart = isinstance(choice.family, MadeBefore | MadeFirst)
+    return None if apart else replace(made, choice=choice)
+
+
+def making(eqn: Eqn, a: Atom, maker: Eqn) -> Eqn | None:
+    """A product and its maker of operand `a` as one; None if it reads that twice."""
+    eqn = eqn if isinstance(eqn.op, ProductRegion) else together(*bare(eqn))
+    op = eqn.op
+    assert isinstance(op, ProductRegion)
+    inner = op.graph.inputs[eqn.inputs.index(a)]
+    read = [x for e in op.graph.eqns for x in e.inputs if x is inner]
+    if len(read) > 1 or inner not in op.product.inputs:
+        return None
+    places = {x: v for x, v in zip(eqn.inputs, op.graph.inputs, strict=True) if v is not inner}
+    sources = [x for x in maker.inputs if isinstance(x, Var)]
+    places.update((x, Var(x.type)) for x in sources if x not in places)
+    first = Eqn(maker.op, tuple(places[x] for x in sources), (inner,), maker.source)
+    graph = Graph(tuple(places.values()), (first, *op.graph.eqns), op.graph.outputs)
+    return Eqn(ProductRegion(graph), tuple(places), eqn.outs, eqn.source)

@@ -28,6 +28,7 @@ from ge2.targets.cuda.kernels.libraries import (
     CudnnBackwardInAnyOrder,
 )
 from ge2.targets.cuda.kernels.lines import CudaScan, CudaSort, CudaTop
+from ge2.targets.cuda.kernels.made import GemmMmaMade
 from ge2.targets.cuda.kernels.moves import (
     CudaBits,
     CudaConcatenate,
@@ -59,7 +60,7 @@ FAMILIES: Catalog = (
     CudaScatterReduce(), CudaConcatenate(), CudaPad(), CudaUpdateSlice(), CudaBits(), CudaFold(),
     CudaScan(), CudaSort(), CudaTop(), CudaSolve(), CudaOwn(), CudaResident(), CudaProductRegion(),
     GemmWgmmaRegion(), GemmWgmmaRegionOfCopies(), BlasEpilogue(), GemmMmaRegion(), GemmWgmmaPair(),
-    GemmMmaPair(), AttentionOfFew(), Attention(), CudnnAttention(), AttentionOfWarps(), CudnnBackwardInAnyOrder(),
+    GemmMmaPair(), GemmMmaMade(), AttentionOfFew(), Attention(), CudnnAttention(), AttentionOfWarps(), CudnnBackwardInAnyOrder(),
     AttentionBackward(), CudnnBackward(), AttentionBackwardOfWarps(),
     CudaSmallProduct(), GemmWgmma(), CudaBlas(), GemmWgmmaOfCopies(),
     GemmMma(), CudaProduct(),

@@ -169,7 +169,8 @@ def narrow_factors(product: Product) -> tuple[int, ...]:
 
 
 def of_tile(product: Product, tile: MmaTile, after: Epilogue, chip: Chip, parts: int = 1) -> Mma:
-    return Mma(product.axes, product.operands, product.dtype, tile, chip, after, parts)
+    axes, operands, makings = product.axes, product.operands, product.makings
+    return Mma(axes, operands, product.dtype, tile, chip, after, parts, makings)
 
 
 @final

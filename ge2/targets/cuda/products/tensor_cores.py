@@ -18,6 +18,7 @@ from ge2.targets.cuda.emit.words import FAR, STORED
 from ge2.targets.cuda.launch import Tiles
 from ge2.targets.cuda.limits import Chip
 from ge2.targets.cuda.products.gemm import Along, Contraction
+from ge2.targets.cuda.products.made import Made, Making, Source
 from ge2.targets.cuda.products.tensor_epilogue import LINE, Epilogue, Strips
 from ge2.targets.cuda.tuning import MmaTile, Parts, Wgmma, WgmmaTile
 
@@ -156,8 +157,40 @@ class Lying:
 
 @final
 @record
+class Raw:
+    """How an array is read that an operand is made of: what a thread holds of it, and the array; how
+    many elements at once; whether neighbours and rows of a tile have elements of their own, and how
+    far apart those of rows, neighbours, lines and terms are; the place of a batch; and whether all
+    terms share its elements, so that they are read `once`.
+    """
+
+    name: str
+    array: str
+    stored: str
+    wide: int
+    along: bool
+    down: bool
+    pitch: str
+    step: str
+    line: str
+    term: str
+    batch: str
+    once: bool
+
+
+@final
+@record
+class MadeSide:
+    """How an operand is made, and of what."""
+
+    how: Made
+    raws: tuple[Raw, ...]
+
+
+@final
+@record
 class Side:
-    """How an operand is read, as the template prints it."""
+    """How an operand is read, as the template prints it. `made`: if it is made of other arrays."""
 
     name: str
     stored: str
@@ -172,6 +205,7 @@ class Side:
     lines: str
     batch: str
     at: str
+    made: MadeSide | None = None
 
 
 @final
@@ -206,28 +240,32 @@ def warps_down(tile: MmaTile, after: Epilogue) -> int:
     return 32 * tile.high * tile.broad // max(32, tile.columns // after.pack)
 
 
+def reach(axes: Contraction, name: str) -> int:
+    """Elements of an operand from the first one to the last."""
+    every = [*axes.rows, *axes.columns, *axes.sums, *axes.batches]
+    steps: list[int] = [abs(getattr(x, name)) * (x.size - 1) for x in every]
+    return 1 + sum(steps)
+
+
 @final
 class Mma(TensorCores):
     """A product that `unmatched` has nothing against, in tiles of some size. `parts`: of each sum,
-    that as many blocks have; each part is a result of its own.
+    that as many blocks have; each part is a result of its own. `makings`: the operands that are made
+    of other arrays; of such a one the factor is the array that tells how it lies.
     """
 
     def __init__(
         self, axes: Contraction, factors: tuple[Operand, ...], dtype: np.dtype, tile: MmaTile,
-        chip: Chip, after: Epilogue, parts: int = 1,
+        chip: Chip, after: Epilogue, parts: int = 1, makings: Sequence[Making] = (),
     ) -> None:  # fmt: skip
         super().__init__(axes, factors, dtype, chip, after)
         self.axes, self.tile, self.parts = axes, tile, parts
+        self.makings = {x.operand: x for x in makings}
         self.terms = tile.terms // dtype.itemsize
         self.threads, self.across = 32 * tile.high * tile.broad, tile.products * tile.columns
-        far = max(self.reach("a"), self.reach("b")) >= FAR
-        self.whole = "int64_t" if far else "int"
-
-    def reach(self, name: str) -> int:
-        """Elements of an operand from the first one to the last."""
-        every = [self.rows, self.columns, self.sums, *self.batches]
-        steps: list[int] = [abs(getattr(x, name)) * (x.size - 1) for x in every]
-        return 1 + sum(steps)
+        lies = [(axes, "a"), (axes, "b")]
+        lies += [(x.axes, "ab"[m.operand]) for m in makings for x in m.sources]
+        self.whole = "int64_t" if max(reach(*each) for each in lies) >= FAR else "int"
 
     def kernel(self) -> CudaKernel:
         tile, view = self.tile, self.view()
@@ -247,10 +285,14 @@ class Mma(TensorCores):
         )
         tiles = self.parts * self.count * tiles_of(self.rows.size, self.columns.size, tile)
         crowded = self.threads <= 128 and self.after.equations > self.chip.tuning.mma.crowd
+        made = [x.prologue(self.chip) for x in self.makings.values()]
+        arguments = *self.arguments.values(), *(a for x in made for a in x.arguments)
+        helpers = dict.fromkeys([*self.after.helpers, *(h for x in made for h in x.helpers)])
         return CudaKernel(
-            self.kind, self.text, (*self.arguments.values(), *self.after.arguments), (),
-            self.threads, (max(1, tiles),), fixed, self.shared, 1 + self.after.equations,
-            self.after.helpers, template="cuda/product/mma.cu.jinja", view=view,
+            self.kind, "\n".join([self.text, *(x.text for x in made)]),
+            (*arguments, *self.after.arguments), (), self.threads, (max(1, tiles),), fixed,
+            self.shared, 1 + self.after.equations + sum(len(x.made.lines) for x in made),
+            tuple(helpers), template="cuda/product/mma.cu.jinja", view=view,
             resident=2 if crowded else 1,
         )  # fmt: skip
 
@@ -271,7 +313,7 @@ class Mma(TensorCores):
         elements that are read one by one.
         """
         few = self.tile.rows * self.across // self.threads <= CROWDED
-        registers = few or all(self.lying(n).wide for n in (0, 1))
+        registers = few or (not self.makings and all(self.lying(n).wide for n in (0, 1)))
         return self.shared <= self.chip.most and registers
 
     def shape(self, n: int) -> tuple[int, int]:
@@ -280,7 +322,11 @@ class Mma(TensorCores):
         return (lines, self.terms) if self.lying(n).turned else (self.terms, lines)
 
     def lying(self, n: int) -> Lying:
-        """How an operand lies; a second right one may have been given where copies are narrower."""
+        """How an operand lies; a second right one may have been given where copies are narrower. What
+        is made is stored by 16 bytes.
+        """
+        if n in self.makings:
+            return Lying(self.makings[n].turned, WIDEST // self.dtype.itemsize)
         ways = [lying(self.axes, self.factors, n, self.dtype)]
         if n == 1 and self.tile.pair:
             ways.append(lying(self.axes, (self.factors[0], self.factors[2]), n, self.dtype))
@@ -316,6 +362,8 @@ class Mma(TensorCores):
         """An operand among the arguments, and how it is read."""
         right = min(n, 1)  # a second one lies as the first does
         which, how, stored = "ab"[right], self.lying(right), STORED[self.dtype]
+        if n in self.makings:
+            return self.made_side(name, n, lines, batch)
         declared = f"const {stored} *__restrict__ {name}"
         self.arguments[name] = Argument(declared, "array", (self.factors[n], self.dtype))
         line, term = getattr(along, which), getattr(self.sums, which)
@@ -324,19 +372,58 @@ class Mma(TensorCores):
         step_at = "1" if step == 1 else self.size(f"{name}_step", step, self.whole)
         line_at, term_at = (step_at, pitch_at) if how.turned else (pitch_at, step_at)
         first = "row" if n == 0 else "column"
-        places = ""
-        for x, place in zip(self.batches, batch, strict=True):
-            if apart := getattr(x, which):
-                by = self.size(
-                    f"{name}_{place if place.isidentifier() else 'batch'}", apart, self.whole
-                )
-                places += f" + {place} * {by}"
+        places = self.places(name, which, self.batches, batch)
         inner, outer = self.shape(right)
         at = sum(map(self.bytes_of, range(right))) + (n - right) * self.bytes_of(1)
         return Side(
             name, stored, how.wide, how.turned, inner, outer, pitch_at, step_at,
             first if line_at == "1" else f"{first} * {line_at}", term_at, lines,
             places, f" + {at}" if n else "",
+        )  # fmt: skip
+
+    def places(self, name: str, which: str, batches: Sequence[Along], batch: list[str]) -> str:
+        """Returns where a batch of an array is."""
+        found = ""
+        for x, place in zip(batches, batch, strict=True):
+            if apart := getattr(x, which):
+                called = f"{name}_{place if place.isidentifier() else 'batch'}"
+                found += f" + {place} * {self.size(called, apart, self.whole)}"
+        return found
+
+    def made_side(self, name: str, n: int, lines: str, batch: list[str]) -> Side:
+        """An operand that is made of arrays among the arguments, and how they are read."""
+        making, how, (inner, outer) = self.makings[n], self.lying(n), self.shape(n)
+        made, several = making.prologue(self.chip).made, len(making.sources) > 1
+        raws = tuple(
+            self.raw(f"{name}{i if several else ''}", x.name, source, n, batch)
+            for i, (x, source) in enumerate(zip(made.elements, making.sources, strict=True))
+        )
+        at = f" + {self.bytes_of(0)}" if n else ""
+        return Side(
+            name, made.kept, how.wide, how.turned, inner, outer, "", "", "", "", lines, "", at,
+            MadeSide(made, raws),
+        )  # fmt: skip
+
+    def raw(self, name: str, element: str, x: Source, n: int, batch: list[str]) -> Raw:
+        which, stored, turned = "ab"[n], STORED[x.dtype], self.lying(n).turned
+        (lines,), (sums,) = (x.axes.rows, x.axes.columns)[n], x.axes.sums
+        declared = f"const {stored} *__restrict__ {name}"
+        self.arguments[name] = Argument(declared, "array", (x.operand, x.dtype))
+        line, term = getattr(lines, which), getattr(sums, which)
+        line_at, term_at = (
+            self.size(f"{name}_{word}", by, self.whole) if by not in (0, 1) else str(by)
+            for word, by in (("line", line), ("term", term))
+        )
+        inner, down = (lines.size, term) if turned else (sums.size, line)
+        along, down_at = (line, term_at) if turned else (term, line_at)
+        steps = [inner, down, x.operand.offset, x.operand.loose]
+        steps += [getattr(each, which) for each in x.axes.batches]
+        most = WIDEST // max(self.dtype.itemsize, x.dtype.itemsize)
+        wide = math.gcd(most, *steps) if along == 1 else 1
+        return Raw(
+            f"{('left', 'right')[n]}_{element}", name, stored, wide, bool(along), bool(down), down_at,
+            line_at if turned else term_at, f"{('row', 'column')[n]} * {line_at}", term_at,
+            self.places(name, which, x.axes.batches, batch), not term,
         )  # fmt: skip
 
 
