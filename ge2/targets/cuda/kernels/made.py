@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Final, final
@@ -188,11 +188,27 @@ class MadeFirst(Apart):
     code = "made first"
     joining = ("resident", "prologue")
 
+    def __init__(self, steps: Sequence[Eqn] = ()) -> None:
+        """`steps`: those of which the last makes an operand, where more than that one would be one
+        kernel with it.
+        """
+        self.steps = tuple(steps[:-1])
+
     def seconds(self, problem: Problem, variant: Variant, caps: Caps) -> float:
         op = problem.op
         assert isinstance(op, ProductRegion)
-        first = sum(caps.speed.of(Problem.of(e, problem.target)) for e in op.prologues)
+        first = sum(self.first(e, caps) for e in op.prologues)
         return first + quickest(without(problem, op), caps)
+
+    def first(self, eqn: Eqn, caps: Caps) -> float:
+        """What it takes to make an operand; beyond what the earlier steps take alone, for which
+        it writes the operand and reads little more.
+        """
+        whole = caps.speed.of(Problem.of(eqn, "cuda"))
+        if not self.steps:
+            return whole
+        (y,) = eqn.outs
+        return y.type.nbytes / caps.speed.moved
 
 
 def without(problem: Problem, op: ProductRegion) -> Problem:
@@ -213,4 +229,3 @@ def without(problem: Problem, op: ProductRegion) -> Problem:
     read = dict.fromkeys(a for e in eqns for a in e.inputs if isinstance(a, Var) and a not in inner)
     joint = ProductRegion(Graph(tuple(read), eqns, op.graph.outputs))
     return Problem.of(Eqn(joint, tuple(read), op.rest.outs), problem.target, operand)
-

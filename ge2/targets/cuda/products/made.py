@@ -244,4 +244,3 @@ def renamed(line: Text, names: dict[str, str]) -> Text:
 
 def words(code: str, names: dict[str, str]) -> str:
     return re.sub(r"\w+", lambda found: names.get(found[0], found[0]), code)
-
