@@ -47,7 +47,7 @@ from ge2.targets.cuda.device import Caps
 from ge2.targets.cuda.emit.split_region import half
 from ge2.targets.cuda.emit.words import FAR
 from ge2.targets.cuda.kernels.generated import CudaResident
-from ge2.targets.cuda.kernels.made import GemmMmaMade, MadeFirst, bare
+from ge2.targets.cuda.kernels.made import GemmMmaMade, GemmWgmmaMade, MadeFirst, bare
 from ge2.targets.cuda.kernels.products import CudaProductRegion
 from ge2.targets.cuda.kernels.tensor_cores import Apart, MadeBefore
 from ge2.targets.cuda.limits import ASSUMED, Limits
@@ -557,7 +557,7 @@ def with_prologue(eqn: Eqn, a: Atom, steps: Sequence[Eqn], known: Epilogues) -> 
         return Operand(role, i, layout.strides, layout.offset)
 
     problem = Problem.of(made, "cuda", operand)
-    large = (GemmMmaMade(), MadeFirst(steps))
+    large = (GemmWgmmaMade(), GemmMmaMade(), MadeFirst(steps))
     choice = choose(problem, known.caps, prefs(), SMALL if small else large)
     apart = isinstance(choice.family, MadeBefore | MadeFirst)
     return None if apart else replace(made, choice=choice)

@@ -15,20 +15,34 @@ from ge2.ops.dot import DotGeneral
 from ge2.ops.elementwise import ConvertElementType
 from ge2.ops.graphs.region import ProductRegion, Region
 from ge2.targets.cuda.device import Caps
-from ge2.targets.cuda.kernels.gemm import Product, Split, count, splits
+from ge2.targets.cuda.emit.special_reductions import Kernels
+from ge2.targets.cuda.kernels.gemm import Joint, Product, Split, count, splits
 from ge2.targets.cuda.kernels.tensor_cores import (
     Apart,
     MmaKernels,
     PackedJoint,
+    WgmmaKernels,
     of_tile,
     quickest,
+    seconds,
+    thin,
     tiles_for,
 )
 from ge2.targets.cuda.products.gemm import Contraction, contraction, tight
 from ge2.targets.cuda.products.made import Making, Source, elements, operations, unmade
 from ge2.targets.cuda.products.tensor_cores import unmatched
 from ge2.targets.cuda.products.tensor_epilogue import Epilogue
+from ge2.targets.cuda.products.warp_groups import (
+    WarpgroupProduct,
+    left_of,
+    of_operand,
+    stages_of,
+    unmade_by_groups,
+)
+from ge2.targets.cuda.tuning import WgmmaTile
 
+SHARED: Final = 128  # bytes that shared memory of a multiprocessor hands out in a clock
+LANES: Final = 128  # operations that a multiprocessor does in a clock
 HANDLED: Final = 3.0  # operations that it takes to read, round and store an element that is made
 
 
@@ -84,7 +98,7 @@ def making_of(op: ProductRegion, eqn: Eqn, given: dict[Var, Operand]) -> Making 
         sources.append(Source(lies, v.type.dtype, axes))
     if len({sizes(x.axes) for x in sources}) > 1:
         return "an operand is made of arrays whose batches are not alike"
-    whole = [n for n, x in enumerate(sources) if is_whole(x, number)]
+    whole = [n for n, x in enumerate(sources) if x.is_whole(number)]
     if not whole:
         return "an operand is made of no array of as many elements"
     main = max(whole, key=lambda n: sources[n].dtype.itemsize)
@@ -93,12 +107,6 @@ def making_of(op: ProductRegion, eqn: Eqn, given: dict[Var, Operand]) -> Making 
 
 def sizes(axes: Contraction) -> tuple[int, ...]:
     return tuple(x.size for x in (*axes.rows, *axes.columns, *axes.sums, *axes.batches))
-
-
-def is_whole(x: Source, number: int) -> bool:
-    """True of an array that has elements of its own for each line and term."""
-    (lines,), (sums,) = (x.axes.rows, x.axes.columns)[number], x.axes.sums
-    return bool(getattr(lines, "ab"[number]) and getattr(sums, "ab"[number]))
 
 
 def axes_of(op: ProductRegion, number: int, lies: Operand) -> Contraction:
@@ -114,11 +122,8 @@ def axes_of(op: ProductRegion, number: int, lies: Operand) -> Contraction:
 # -------------------------------------------------------------------------------------- the family
 
 
-@final
-class GemmMmaMade(MmaKernels, PackedJoint):
-    """A product and a region, whose threads make elements of operands on their way to shared memory."""
-
-    name = "mma product of operands that it makes"
+class OfMade(Joint):
+    """A product and a region, of operands that are made as they are read."""
 
     def unserved(self, problem: Problem) -> str:
         op = problem.op
@@ -145,6 +150,13 @@ class GemmMmaMade(MmaKernels, PackedJoint):
 
     def product(self, problem: Problem) -> Product:
         return replace(super().product(problem), makings=self.makings(problem))
+
+
+@final
+class GemmMmaMade(MmaKernels, PackedJoint, OfMade):
+    """By the tensor cores of warps: threads make elements on their way to shared memory."""
+
+    name = "mma product of operands that it makes"
 
     def tiles(self, product: Product, after: Epilogue, caps: Caps) -> Iterator[tuple[str, Split]]:
         found = [
@@ -178,6 +190,45 @@ def making_seconds(axes: Contraction, making: Making, split: Split, caps: Caps) 
     beyond = max(bytes_ - y.type.nbytes, 0) / caps.speed.moved
     again = made * bytes_ / max(y.type.size, 1) / caps.speed.cached
     return max(computed, beyond + again)
+
+
+@final
+class GemmWgmmaMade(WgmmaKernels, OfMade):
+    """By those of Hopper: threads make elements of the left operand on their way to registers."""
+
+    name = "wgmma product of operands that it makes"
+
+    def unsuited(self, product: Product, caps: Caps) -> str:
+        axes, dtype = product.axes, product.dtype
+        why = unmatched(axes) or unmade_by_groups(product.makings, dtype)
+        return why or of_operand(axes, product.factors, 1, dtype) or thin(axes, caps)
+
+    def unworthy(self, product: Product, caps: Caps) -> str:
+        return ""  # others have none of these ahead of them
+
+    def tiles(
+        self, product: Product, after: Epilogue, caps: Caps
+    ) -> Iterator[tuple[str, WgmmaTile]]:
+        left, chip = left_of(product.makings), caps.chip
+        fit = [t for t in chip.tuning.wgmma.tiles if stages_of(t, after, chip, left) > 1]
+        for tile in sorted(fit, key=lambda t: self.timed(product, t, after, caps)):
+            yield f"{tile.rows} x {tile.columns}", tile
+
+    def timed(self, product: Product, tile: WgmmaTile, after: Epilogue, caps: Caps) -> float:
+        """What products take, and longer where what fragments are made of, or to make them, does."""
+        alone = seconds(product.axes, product.dtype, tile, after, caps, left_of(product.makings))
+        (making,), tuning = product.makings, caps.chip.tuning.wgmma
+        done = operations(making.eqn, caps.speed.functions) + HANDLED * len(making.sources)
+        multiplied = 2 * tile.columns / tuning.rate
+        shared = sum(x.dtype.itemsize * (2 if x.dtype.itemsize == 4 else 1) for x in making.brought)
+        shared += tile.columns * product.dtype.itemsize / 64
+        times = max(1.0, shared / SHARED / multiplied, done / LANES / multiplied)
+        return alone * times
+
+    def made(self, product: Product, tile: WgmmaTile, after: Epilogue, caps: Caps) -> Kernels:
+        axes, factors, dtype, chip = product.axes, product.operands, product.dtype, caps.chip
+        made = WarpgroupProduct(axes, factors, dtype, tile, chip, after, product.makings)
+        return Kernels((made.kernel(),))
 
 
 @final

@@ -47,24 +47,27 @@ from ge2.targets.cuda.limits import Chip
 from ge2.targets.cuda.products.gemm import Contraction
 from ge2.targets.cuda.products.tensor_cores import (
     Mma,
-    WarpgroupProduct,
     is_astray,
     least_waste,
     lying,
     merged,
-    of_operand,
-    stages_of,
     tiles_down,
-    unfit,
     unmatched,
     warps_down,
     waves_of,
 )
 from ge2.targets.cuda.products.tensor_epilogue import (
+    LINE,
     Epilogue,
     RegionEpilogue,
     packs_alone,
     stored_alone,
+)
+from ge2.targets.cuda.products.warp_groups import (
+    WarpgroupProduct,
+    of_operand,
+    stages_of,
+    unfit,
 )
 from ge2.targets.cuda.tuning import Mma as Tuning
 from ge2.targets.cuda.tuning import MmaTile, WgmmaTile
@@ -230,15 +233,17 @@ def thin(axes: Contraction, caps: Caps) -> str:
 
 
 def seconds(
-    axes: Contraction, dtype: np.dtype, tile: WgmmaTile, after: Epilogue, caps: Caps
-) -> float:
-    """Returns what waves of tiles take: the products of each, longer if strips leave room for fewer
-    stages, and what follows them, as far as no products of the other warp group hide it.
+    axes: Contraction, dtype: np.dtype, tile: WgmmaTile, after: Epilogue, caps: Caps,
+    left: int = LINE,
+) -> float:  # fmt: skip
+    """Returns what waves of tiles take: the products of each, longer if strips, or rows of `left` bytes
+    of the left operand, leave room for fewer stages, and what follows them, as far as no products of
+    the other warp group hide it.
     """
     (sums,), tuning = axes.sums, caps.chip.tuning.wgmma
     size = tile.rows * tile.columns
     added = size * tile.products * sums.size
-    lost = max(tile.stages - stages_of(tile, after, caps.chip), 0)
+    lost = max(tile.stages - stages_of(tile, after, caps.chip, left), 0)
     multiplied = 2 * added * tuning.cost_of(tile, sums.size) / tuning.rate_of(dtype)
     multiplied *= 1 + tuning.lost * lost
     part = tuning.narrow if tile.narrow else 1.0 if after.stores else tuning.packs

@@ -94,6 +94,11 @@ class Source:
     dtype: np.dtype
     axes: Contraction
 
+    def is_whole(self, number: int) -> bool:
+        """True of an array that has elements of its own for each line and term."""
+        (lines,), (sums,) = (self.axes.rows, self.axes.columns)[number], self.axes.sums
+        return bool(getattr(lines, "ab"[number]) and getattr(sums, "ab"[number]))
+
 
 @final
 @record
@@ -113,6 +118,11 @@ class Making:
         x, n = self.sources[self.main], self.operand
         (lines,), (sums,) = (x.axes.rows, x.axes.columns)[n], x.axes.sums
         return abs(getattr(lines, "ab"[n])) < abs(getattr(sums, "ab"[n]))
+
+    @property
+    def brought(self) -> tuple[Source, ...]:
+        """The arrays that have elements of their own for each line and term."""
+        return tuple(x for x in self.sources if x.is_whole(self.operand))
 
     def prologue(self, chip: Chip) -> Prologue:
         return prologue(self.eqn, self.operand, chip)

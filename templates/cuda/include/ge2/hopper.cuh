@@ -9,6 +9,7 @@
 #ifndef GE2_HOPPER_CUH
 #define GE2_HOPPER_CUH
 
+#include "ge2/pack.cuh"
 #include "ge2/place.cuh"
 
 /* CUtensorMap: how tiles of an array are copied. */
@@ -21,6 +22,15 @@ struct alignas(64) ge2_tensor_map {
 GE2_FN uint64_t ge2_matrix_at(uint32_t place, int lead, int stride) {
     return (uint64_t)((place & 0x3ffff) >> 4) | (uint64_t)(lead >> 4) << 16 | (uint64_t)(stride >> 4) << 32 |
            (uint64_t)1 << 62;
+}
+
+/* Two neighbours in a row of a tile of 64 columns, that came in boxes of ROWS rows of up to 128 bytes: `row % 8` rows of
+ * such, or of 64 bytes, are swizzled by as many. */
+template <class T, int ROWS>
+GE2_FN ge2_some<T, 2> ge2_tile_pair(const unsigned char *tile, int row, int column) {
+    constexpr int WIDE = 128 / (int)sizeof(T) < 64 ? 128 / (int)sizeof(T) : 64, BYTES = WIDE * (int)sizeof(T);
+    const int byte = column % WIDE * (int)sizeof(T), sixteen = byte / 16 ^ (BYTES == 128 ? row % 8 : row / 2 % 4);
+    return *(const ge2_some<T, 2> *)(tile + (column / WIDE * ROWS + row) * BYTES + sixteen * 16 + byte % 16);
 }
 
 #ifndef GE2_SHIM
