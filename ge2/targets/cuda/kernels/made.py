@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -22,6 +23,7 @@ from ge2.targets.cuda.kernels.tensor_cores import (
     MmaKernels,
     PackedJoint,
     WgmmaKernels,
+    named,
     of_tile,
     quickest,
     seconds,
@@ -42,6 +44,9 @@ from ge2.targets.cuda.products.warp_groups import (
 from ge2.targets.cuda.tuning import WgmmaTile
 
 SHARED: Final = 128  # bytes that shared memory of a multiprocessor hands out in a clock
+LARGEST: Final = (
+    128 * 128
+)  # sums of a tile beside which a thread has room for what it needs of many arrays
 LANES: Final = 128  # operations that a multiprocessor does in a clock
 HANDLED: Final = 3.0  # operations that it takes to read, round and store an element that is made
 
@@ -210,9 +215,15 @@ class GemmWgmmaMade(WgmmaKernels, OfMade):
         self, product: Product, after: Epilogue, caps: Caps
     ) -> Iterator[tuple[str, WgmmaTile]]:
         left, chip = left_of(product.makings), caps.chip
-        fit = [t for t in chip.tuning.wgmma.tiles if stages_of(t, after, chip, left) > 1]
+        (making,) = product.makings
+        most = LARGEST if len(making.sources) > 1 else math.inf  # registers hold all they need then
+        tiles = [t for t in chip.tuning.wgmma.tiles if t.rows * t.columns <= most]
+        if after.stores and after.short:
+            wide = [t for t in tiles if t.rows > 64]
+            tiles += [replace(t, narrow=True) for t in wide]
+        fit = [t for t in tiles if stages_of(t, after, chip, left) > 1]
         for tile in sorted(fit, key=lambda t: self.timed(product, t, after, caps)):
-            yield f"{tile.rows} x {tile.columns}", tile
+            yield named(tile), tile
 
     def timed(self, product: Product, tile: WgmmaTile, after: Epilogue, caps: Caps) -> float:
         """What products take, and longer where what fragments are made of, or to make them, does."""
@@ -220,7 +231,7 @@ class GemmWgmmaMade(WgmmaKernels, OfMade):
         (making,), tuning = product.makings, caps.chip.tuning.wgmma
         done = operations(making.eqn, caps.speed.functions) + HANDLED * len(making.sources)
         multiplied = 2 * tile.columns / tuning.rate
-        shared = sum(x.dtype.itemsize * (2 if x.dtype.itemsize == 4 else 1) for x in making.brought)
+        shared = sum(x.dtype.itemsize for x in making.brought)
         shared += tile.columns * product.dtype.itemsize / 64
         times = max(1.0, shared / SHARED / multiplied, done / LANES / multiplied)
         return alone * times

@@ -267,6 +267,10 @@ def in_turns(tiles: int, multiplied: float, left: float) -> float:
     return max(tiles * multiplied + left, late + each * (multiplied + left))
 
 
+def named(tile: WgmmaTile) -> str:
+    return f"{tile.rows} x {tile.columns}{', narrow strips' if tile.narrow else ''}"
+
+
 class WgmmaKernels(OnTensorCores):
     """Kernels of warp groups, whose operands tensor maps copy."""
 
@@ -298,7 +302,7 @@ class WgmmaKernels(OnTensorCores):
                 if stages_of(usual, after, caps.chip) < stages_of(narrow, after, caps.chip)
             ]
         for tile in sorted(tiles, key=lambda t: seconds(product.axes, dtype, t, after, caps)):
-            yield f"{tile.rows} x {tile.columns}{', narrow strips' if tile.narrow else ''}", tile
+            yield named(tile), tile
 
     def timed(self, product: Product, tile: WgmmaTile, after: Epilogue, caps: Caps) -> float:
         alone = seconds(product.axes, product.dtype, tile, after, caps)

@@ -27,6 +27,7 @@ from ge2.targets.cuda.tuning import WgmmaTile
 
 
 THREADS: Final = 384  # two warp groups that multiply, and one that copies
+FEW: Final = 16  # terms of a box of elements of four bytes, whose rows lie in banks of their own
 MAPPED: Final = 4  # axes of an operand at most: terms, lines and two of batches
 
 
@@ -79,7 +80,8 @@ class Spread:
 @record
 class MadeLeft:
     """How a left operand is made, and of what: a row of its tiles has so many bytes. `ragged`: the
-    last terms of a sum are fewer than a stage has.
+    last terms of a sum are fewer than a stage has; `crossed`: some lanes read later terms first, so
+    that no two meet in a bank.
     """
 
     how: Made
@@ -87,6 +89,7 @@ class MadeLeft:
     spread: tuple[Spread, ...]
     bytes: int
     ragged: bool
+    crossed: bool
 
 
 @final
@@ -261,11 +264,12 @@ class WarpgroupProduct(TensorCores):
             else:
                 spread.append(self.spread(f"left{n}", x.name, source, batch))
         ragged = self.sums.size % self.terms > 0
-        return MadeLeft(how, tuple(brought), tuple(spread), self.left, ragged)
+        crossed = any(x.dtype.itemsize == 4 for x in making.brought)
+        return MadeLeft(how, tuple(brought), tuple(spread), self.left, ragged, crossed)
 
     def brought(self, map: str, name: str, x: Source, at: int, batch: list[str]) -> Brought:
         (rows,), dtype = x.axes.rows, x.dtype
-        terms = min(self.terms, LINE // dtype.itemsize)
+        terms = FEW if dtype.itemsize == 4 else self.terms
         pairs = [(each.a, each.size, y) for each, y in zip(x.axes.batches, batch, strict=True)]
         outer = [(size, step, 1) for step, size, _ in pairs if step]
         inner = [(rows.size, rows.a, self.tile.rows), (self.sums.size, 1, terms)]

@@ -24,11 +24,12 @@ GE2_FN uint64_t ge2_matrix_at(uint32_t place, int lead, int stride) {
            (uint64_t)1 << 62;
 }
 
-/* Two neighbours in a row of a tile of 64 columns, that came in boxes of ROWS rows of up to 128 bytes: `row % 8` rows of
- * such, or of 64 bytes, are swizzled by as many. */
+/* Two neighbours in a row of a tile of 64 columns, that came in boxes of ROWS rows, swizzled by as many bytes as a row has:
+ * 128 of elements of two bytes, else 64. Of four bytes so few, that rows 0 and 1, and 2 and 3 of other eight columns, lie in
+ * banks of their own. */
 template <class T, int ROWS>
 GE2_FN ge2_some<T, 2> ge2_tile_pair(const unsigned char *tile, int row, int column) {
-    constexpr int WIDE = 128 / (int)sizeof(T) < 64 ? 128 / (int)sizeof(T) : 64, BYTES = WIDE * (int)sizeof(T);
+    constexpr int WIDE = sizeof(T) == 4 ? 16 : 64, BYTES = WIDE * (int)sizeof(T);
     const int byte = column % WIDE * (int)sizeof(T), sixteen = byte / 16 ^ (BYTES == 128 ? row % 8 : row / 2 % 4);
     return *(const ge2_some<T, 2> *)(tile + (column / WIDE * ROWS + row) * BYTES + sixteen * 16 + byte % 16);
 }
