@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -44,9 +43,6 @@ from ge2.targets.cuda.products.warp_groups import (
 from ge2.targets.cuda.tuning import WgmmaTile
 
 SHARED: Final = 128  # bytes that shared memory of a multiprocessor hands out in a clock
-LARGEST: Final = (
-    128 * 128
-)  # sums of a tile beside which a thread has room for what it needs of many arrays
 LANES: Final = 128  # operations that a multiprocessor does in a clock
 HANDLED: Final = 3.0  # operations that it takes to read, round and store an element that is made
 
@@ -130,6 +126,9 @@ def axes_of(op: ProductRegion, number: int, lies: Operand) -> Contraction:
 class OfMade(Joint):
     """A product and a region, of operands that are made as they are read."""
 
+    def is_ranked(self, problem: Problem, caps: Caps | None) -> bool:
+        return True
+
     def unserved(self, problem: Problem) -> str:
         op = problem.op
         assert isinstance(op, ProductRegion)
@@ -158,10 +157,10 @@ class OfMade(Joint):
 
 
 @final
-class GemmMmaMade(MmaKernels, PackedJoint, OfMade):
+class GemmMmaMade(OfMade, MmaKernels, PackedJoint):
     """By the tensor cores of warps: threads make elements on their way to shared memory."""
 
-    name = "mma product of operands that it makes"
+    name, kin = "mma product of operands that it makes", "mma product and region"
 
     def tiles(self, product: Product, after: Epilogue, caps: Caps) -> Iterator[tuple[str, Split]]:
         found = [
@@ -198,10 +197,10 @@ def making_seconds(axes: Contraction, making: Making, split: Split, caps: Caps) 
 
 
 @final
-class GemmWgmmaMade(WgmmaKernels, OfMade):
+class GemmWgmmaMade(OfMade, WgmmaKernels):
     """By those of Hopper: threads make elements of the left operand on their way to registers."""
 
-    name = "wgmma product of operands that it makes"
+    name, kin = "wgmma product of operands that it makes", "wgmma product and region"
 
     def unsuited(self, product: Product, caps: Caps) -> str:
         axes, dtype = product.axes, product.dtype
@@ -215,9 +214,7 @@ class GemmWgmmaMade(WgmmaKernels, OfMade):
         self, product: Product, after: Epilogue, caps: Caps
     ) -> Iterator[tuple[str, WgmmaTile]]:
         left, chip = left_of(product.makings), caps.chip
-        (making,) = product.makings
-        most = LARGEST if len(making.sources) > 1 else math.inf  # registers hold all they need then
-        tiles = [t for t in chip.tuning.wgmma.tiles if t.rows * t.columns <= most]
+        tiles = [*chip.tuning.wgmma.tiles]
         if after.stores and after.short:
             wide = [t for t in tiles if t.rows > 64]
             tiles += [replace(t, narrow=True) for t in wide]
@@ -227,12 +224,15 @@ class GemmWgmmaMade(WgmmaKernels, OfMade):
 
     def timed(self, product: Product, tile: WgmmaTile, after: Epilogue, caps: Caps) -> float:
         """What products take, and longer where what fragments are made of, or to make them, does."""
-        alone = seconds(product.axes, product.dtype, tile, after, caps, left_of(product.makings))
-        (making,), tuning = product.makings, caps.chip.tuning.wgmma
+        axes, dtype, left = product.axes, product.dtype, left_of(product.makings)
+        wide, (making,), tuning = replace(tile, narrow=False), product.makings, caps.chip.tuning.wgmma
+        # no less than by wide strips and as many stages: narrow ones take longer, if anything
+        most = min(tile.stages, stages_of(tile, after, caps.chip, left))
+        alone = seconds(axes, dtype, wide, after, caps, tile.stages - most)
         done = operations(making.eqn, caps.speed.functions) + HANDLED * len(making.sources)
         multiplied = 2 * tile.columns / tuning.rate
         shared = sum(x.dtype.itemsize for x in making.brought)
-        shared += tile.columns * product.dtype.itemsize / 64
+        shared += tile.columns * dtype.itemsize / 64
         times = max(1.0, shared / SHARED / multiplied, done / LANES / multiplied)
         return alone * times
 
@@ -246,7 +246,7 @@ class GemmWgmmaMade(WgmmaKernels, OfMade):
 class MadeFirst(Apart):
     """The regions that make operands of a product, then the product and what follows it."""
 
-    name, kin = "operands in memory, then the product", "region in CUDA, elementwise"
+    name, kin = "operands in memory, then the product", "wgmma product and region"
     code = "made first"
     joining = ("resident", "prologue")
 

@@ -57,7 +57,6 @@ from ge2.targets.cuda.products.tensor_cores import (
     waves_of,
 )
 from ge2.targets.cuda.products.tensor_epilogue import (
-    LINE,
     Epilogue,
     RegionEpilogue,
     packs_alone,
@@ -234,16 +233,17 @@ def thin(axes: Contraction, caps: Caps) -> str:
 
 def seconds(
     axes: Contraction, dtype: np.dtype, tile: WgmmaTile, after: Epilogue, caps: Caps,
-    left: int = LINE,
+    lost: int | None = None,
 ) -> float:  # fmt: skip
-    """Returns what waves of tiles take: the products of each, longer if strips, or rows of `left` bytes
-    of the left operand, leave room for fewer stages, and what follows them, as far as no products of
-    the other warp group hide it.
+    """Returns what waves of tiles take: the products of each, longer if strips, or what else there is,
+    leave room for fewer stages (`lost`, if it is known), and what follows them, as far as no products
+    of the other warp group hide it.
     """
     (sums,), tuning = axes.sums, caps.chip.tuning.wgmma
     size = tile.rows * tile.columns
     added = size * tile.products * sums.size
-    lost = max(tile.stages - stages_of(tile, after, caps.chip, left), 0)
+    if lost is None:
+        lost = max(tile.stages - stages_of(tile, after, caps.chip), 0)
     multiplied = 2 * added * tuning.cost_of(tile, sums.size) / tuning.rate_of(dtype)
     multiplied *= 1 + tuning.lost * lost
     part = tuning.narrow if tile.narrow else 1.0 if after.stores else tuning.packs

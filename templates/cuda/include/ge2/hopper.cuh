@@ -26,12 +26,13 @@ GE2_FN uint64_t ge2_matrix_at(uint32_t place, int lead, int stride) {
 
 /* Two neighbours in a row of a tile of 64 columns, that came in boxes of ROWS rows, swizzled by as many bytes as a row has:
  * 128 of elements of two bytes, else 64. Of four bytes so few, that rows 0 and 1, and 2 and 3 of other eight columns, lie in
- * banks of their own. */
+ * banks of their own. The row is a lane's, and `eights` further, which all lanes share. */
 template <class T, int ROWS>
-GE2_FN ge2_some<T, 2> ge2_tile_pair(const unsigned char *tile, int row, int column) {
+GE2_FN ge2_some<T, 2> ge2_tile_pair(const unsigned char *tile, int row, int eights, int column) {
     constexpr int WIDE = sizeof(T) == 4 ? 16 : 64, BYTES = WIDE * (int)sizeof(T);
-    const int byte = column % WIDE * (int)sizeof(T), sixteen = byte / 16 ^ (BYTES == 128 ? row % 8 : row / 2 % 4);
-    return *(const ge2_some<T, 2> *)(tile + (column / WIDE * ROWS + row) * BYTES + sixteen * 16 + byte % 16);
+    const int byte = column % WIDE * (int)sizeof(T), swizzle = (BYTES == 128 ? row % 8 : row / 2 % 4) * 16;
+    const unsigned char *const at = tile + (row * BYTES + (byte ^ swizzle));
+    return *(const ge2_some<T, 2> *)(at + (column / WIDE * ROWS + eights * 8) * BYTES);
 }
 
 #ifndef GE2_SHIM
