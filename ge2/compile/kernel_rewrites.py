@@ -519,11 +519,11 @@ def as_it_lies(eqn: Eqn, a: Atom, x: Var, order: Dims) -> Eqn | None:
     kept = [order[i] for i in dot.free(p.type, q.type)[n]]
     if kept != sorted(kept):
         return None
-    contract, beside = (
-        tuple(tuple(order[i] for i in at) if m == n else at for m, at in enumerate(pair))
-        for pair in (dot.contract, dot.beside)
-    )
-    op = replace(dot, contract=contract, beside=beside)
+    pairs = [[*dot.contract], [*dot.beside]]
+    for pair in pairs:
+        pair[n] = tuple(order[i] for i in pair[n])
+    (one, other), (first, second) = pairs
+    op = replace(dot, contract=(one, other), beside=(first, second))
     return replace(eqn, op=op, inputs=tuple(x if each is a else each for each in eqn.inputs))
 
 

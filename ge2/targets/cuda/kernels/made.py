@@ -225,14 +225,17 @@ class GemmWgmmaMade(OfMade, WgmmaKernels):
     def timed(self, product: Product, tile: WgmmaTile, after: Epilogue, caps: Caps) -> float:
         """What products take, and longer where what fragments are made of, or to make them, does."""
         axes, dtype, left = product.axes, product.dtype, left_of(product.makings)
-        wide, (making,), tuning = replace(tile, narrow=False), product.makings, caps.chip.tuning.wgmma
+        wide, (making,), tuning = (
+            replace(tile, narrow=False),
+            product.makings,
+            caps.chip.tuning.wgmma,
+        )
         # no less than by wide strips and as many stages: narrow ones take longer, if anything
         most = min(tile.stages, stages_of(tile, after, caps.chip, left))
         alone = seconds(axes, dtype, wide, after, caps, tile.stages - most)
         done = operations(making.eqn, caps.speed.functions) + HANDLED * len(making.sources)
         multiplied = 2 * tile.columns / tuning.rate
-        shared = sum(x.dtype.itemsize for x in making.brought)
-        shared += tile.columns * dtype.itemsize / 64
+        shared = tile.columns * dtype.itemsize / 64 + sum(x.dtype.itemsize for x in making.brought)
         times = max(1.0, shared / SHARED / multiplied, done / LANES / multiplied)
         return alone * times
 

@@ -117,7 +117,8 @@ class Making:
         """True if lines of most of what it is made of are closer together than terms."""
         x, n = self.sources[self.main], self.operand
         (lines,), (sums,) = (x.axes.rows, x.axes.columns)[n], x.axes.sums
-        return abs(getattr(lines, "ab"[n])) < abs(getattr(sums, "ab"[n]))
+        line, term = getattr(lines, "ab"[n]), getattr(sums, "ab"[n])
+        return bool(abs(line) < abs(term))
 
     @property
     def brought(self) -> tuple[Source, ...]:
