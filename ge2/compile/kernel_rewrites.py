@@ -522,8 +522,8 @@ def as_it_lies(eqn: Eqn, a: Atom, x: Var, order: Dims) -> Eqn | None:
     pairs = [[*dot.contract], [*dot.beside]]
     for pair in pairs:
         pair[n] = tuple(order[i] for i in pair[n])
-    (one, other), (first, second) = pairs
-    op = replace(dot, contract=(one, other), beside=(first, second))
+    (c, d), (f, g) = pairs
+    op = replace(dot, contract=(c, d), beside=(f, g))
     return replace(eqn, op=op, inputs=tuple(x if each is a else each for each in eqn.inputs))
 
 
