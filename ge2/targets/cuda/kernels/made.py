@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -213,8 +214,10 @@ class GemmWgmmaMade(OfMade, WgmmaKernels):
     def tiles(
         self, product: Product, after: Epilogue, caps: Caps
     ) -> Iterator[tuple[str, WgmmaTile]]:
-        left, chip = left_of(product.makings), caps.chip
-        tiles = [*chip.tuning.wgmma.tiles]
+        left, chip, (making,) = left_of(product.makings), caps.chip, product.makings
+        spread = len(making.sources) > len(making.brought)
+        most = chip.tuning.wgmma.crowded if spread else math.inf
+        tiles = [t for t in chip.tuning.wgmma.tiles if t.rows * t.columns <= most]
         if after.stores and after.short:
             wide = [t for t in tiles if t.rows > 64]
             tiles += [replace(t, narrow=True) for t in wide]

@@ -126,7 +126,7 @@ class Making:
         return tuple(x for x in self.sources if x.is_whole(self.operand))
 
     def prologue(self, chip: Chip) -> Prologue:
-        return prologue(self.eqn, self.operand, chip)
+        return prologue(self.eqn, self.operand, chip, late=True)
 
 
 def unmade(eqn: Eqn) -> str:
@@ -210,28 +210,34 @@ def problem_of(eqn: Eqn) -> Problem:
 
 
 @lru_cache(16)
-def prologue(eqn: Eqn, number: int, chip: Chip) -> Prologue:
-    """How operand `number` is made; `unmade` has nothing against it."""
+def prologue(eqn: Eqn, number: int, chip: Chip, late: bool = False) -> Prologue:
+    """How operand `number` is made; `unmade` has nothing against it. `late`: elements of half types
+    are rounded by who calls the function.
+    """
     region, problem, each = eqn.op, problem_of(eqn), elements(eqn)
     assert isinstance(region, Region) and each is not None
     (y,) = region.graph.outputs
     lanes = Lanes(problem, frozenset(), chip, lane=max(problem.axes.sizes), pack=1)
     taken = {region.graph.inputs[x.input]: x.name for x in each}
     lanes.said.packs.update((p, taken[p.var]) for p in problem.axes.strides if p.var in taken)
+    (out,), late = problem.outs, late and y.type.dtype in HALF
+    if late:
+        lanes.said.late.add(out)
+        lanes.said.written[out] = f"{out.name}[0]"
     stages = lanes.inside(lanes.root)
     lines = [line for stage in stages if isinstance(stage, Plain) for line in stage.lines]
     side, arguments = SIDES[number], lanes.places.arguments
-    result = next(name for name, a in arguments.items() if a.kind == "result")
     values = (found[1] for line in lines if (found := DECLARED.match(line.code)))
-    names = {name: f"{side}_{name}" for name in (*arguments, *values)}
+    names = {name: f"{side}_{name}" for name in (out.name, *arguments, *values)}
+    result = names[out.name]
     made = Made(
-        number, f"{side}_made", each, STORED[y.type.dtype], names[result],
-        held(f"{names[result]}[0]", y.type.dtype), tuple(renamed(line, names) for line in lines),
+        number, f"{side}_made", each, "float" if late else STORED[y.type.dtype], result,
+        held(f"{result}[0]", y.type.dtype), tuple(renamed(line, names) for line in lines),
     )  # fmt: skip
     more = tuple(
         replace(a, declaration=words(a.declaration, names))
         for name, a in arguments.items()
-        if name != result
+        if name != out.name
     )
     text = f"{side} is made of what is read:\n{problem.text}"
     return Prologue(made, text, more, tuple(lanes.said.helpers))

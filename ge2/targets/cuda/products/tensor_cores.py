@@ -411,7 +411,7 @@ class Mma(TensorCores):
         )
         at = f" + {self.bytes_of(0)}" if n else ""
         return Side(
-            name, made.kept, how.wide, how.turned, inner, outer, "", "", "", "", lines, "", at,
+            name, STORED[self.dtype], how.wide, how.turned, inner, outer, "", "", "", "", lines, "", at,
             MadeSide(made, raws),
         )  # fmt: skip
 

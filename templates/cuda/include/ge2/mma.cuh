@@ -94,19 +94,28 @@ struct ge2_mma_raw {
     __device__ __forceinline__ T at(int n, int v) const { return of[DOWN ? n : 0].at[ALONG ? v : 0]; }
 };
 
-/* A tile of `make(n, v)`: neighbour v of the thread's row n. Terms beyond the last are zero, whatever is made of nothing. */
-template <class T, int PACK, int INNER, int OUTER, bool TURNED, int THREADS, class Make>
-GE2_FN void ge2_mma_make(unsigned char *to, int terms, Make make) {
+/* A tile of `make(n, v)`: neighbour v of the thread's row n; of two bytes pairs of these, as `pair` makes one word of two.
+ * Terms beyond the last are zero, whatever is made of nothing. */
+template <class T, int PACK, int INNER, int OUTER, bool TURNED, int THREADS, class Make, class Pair>
+GE2_FN void ge2_mma_make(unsigned char *to, int terms, Make make, Pair pair) {
     constexpr int PIECES = INNER / PACK, ROWS = THREADS / PIECES;
     const int x = (int)threadIdx.x % PIECES * PACK, y = (int)threadIdx.x / PIECES;
 #pragma unroll
     for (int n = 0; n < (OUTER + ROWS - 1) / ROWS; n++) {
         const int row = y + n * ROWS;
         if (OUTER % ROWS && row >= OUTER) break;
-        ge2_piece<T, PACK> some;
+        ge2_some<float, PACK> some;
 #pragma unroll
-        for (int v = 0; v < PACK; v++) some.at[v] = (TURNED ? row : x + v) < terms ? make(n, v) : T();
-        *(ge2_piece<T, PACK> *)(to + row * ge2_mma_pitch<T, INNER, TURNED>() + x * (int)sizeof(T)) = some;
+        for (int v = 0; v < PACK; v++) some.at[v] = (TURNED ? row : x + v) < terms ? make(n, v) : 0.0f;
+        unsigned char *const place = to + row * ge2_mma_pitch<T, INNER, TURNED>() + x * (int)sizeof(T);
+        if constexpr (sizeof(T) == 4) {
+            *(ge2_some<float, PACK> *)place = some;
+        } else {
+            ge2_some<uint32_t, PACK / 2> words;
+#pragma unroll
+            for (int v = 0; v < PACK; v += 2) words.at[v / 2] = pair(*(const ge2_some<float, 2> *)&some.at[v]);
+            *(ge2_some<uint32_t, PACK / 2> *)place = words;
+        }
     }
 }
 
