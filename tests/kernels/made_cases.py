@@ -46,8 +46,8 @@ CASES: Final[dict[str, tuple[Function, tuple[Given, ...]]]] = {
         ((bool, 70, 144), (BF16, 70, 144), (BF16, 144, 80)),
     ),
     "dropout": (
-        lambda m, a, b, c: np.maximum((m * a * zero(BF16).dtype.type(2)) @ b + c, 0),
-        ((BF16, 70, 144), (F32, 70, 144), (BF16, 144, 80), (BF16, 80)),
+        lambda m, a, b, c: np.maximum((m * a * np.float32(2)).astype(BF16) @ b + c, 0),
+        ((bool, 70, 144), (F32, 70, 144), (BF16, 144, 80), (BF16, 80)),
     ),
     "rows and columns": (
         lambda a, m, r, g, b: ((a - m[:, None]) * r[:, None] * g) @ b,

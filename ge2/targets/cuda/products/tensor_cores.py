@@ -309,7 +309,8 @@ class Mma(TensorCores):
             Fixed("PACK", self.after.pack, "neighbours that a thread has"),
         )
         tiles = self.parts * self.count * tiles_of(self.rows.size, self.columns.size, tile)
-        crowded = self.threads <= 128 and self.after.equations > self.chip.tuning.mma.crowd
+        many = bool(self.makings) or self.after.equations > self.chip.tuning.mma.crowd
+        crowded = self.threads <= 128 and many
         return CudaKernel(
             self.kind, self.text, self.given, (), self.threads, (max(1, tiles),), fixed,
             self.shared, self.equations, self.helpers, template="cuda/product/mma.cu.jinja",
