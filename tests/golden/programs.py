@@ -360,9 +360,9 @@ program.add(
 )
 program.add(
     "product_of_a_scaled_one",
-    lambda x, r, w: (x * r).astype(w.dtype) @ w.T,
-    "f32[2048,2048]",
-    "f32[2048,1]",
+    lambda x, r, w: (x * r) @ w.T,
+    "bf16[2048,2048]",
+    "bf16[2048,1]",
     "bf16[512,2048]",
     targets=CUDA,
 )

@@ -157,10 +157,12 @@ def test_it_is_chosen_where_it_is_predicted_to_take_less_time() -> None:
     """To write an operand and to read it costs more than to make it again for each tile beside
     another, unless there are many of these, or much is done.
     """
-    few = (F32, 8192, 768), (BF16, 768, 3072)
-    (title,) = titles(lambda x, w: x.astype(BF16) @ w, *few)
+    few = (F16, 8192, 768), (F16, 8192, 768), (F16, 768, 768)
+    (title,) = titles(lambda x, y, w: (x * y) @ w, *few)
     assert title.startswith(BY_GROUPS)
-    assert len(titles(lambda x, w: x.astype(BF16) @ w, *few, passes_off=("prologue",))) == 2
+    assert len(titles(lambda x, y, w: (x * y) @ w, *few, passes_off=("prologue",))) == 2
+    many = titles(lambda x, w: x.astype(BF16) @ w, (F32, 8192, 8192), (BF16, 8192, 8192))
+    assert len(many) == 2
     costly = titles(
         lambda x, w: np.sin(np.exp(np.cosh(x))).astype(BF16) @ w,
         (F32, 4096, 4096),
@@ -170,11 +172,11 @@ def test_it_is_chosen_where_it_is_predicted_to_take_less_time() -> None:
 
 
 def test_the_candidate_in_memory_has_a_prediction() -> None:
-    structs = [ge2.ShapeDtypeStruct(s, d) for s, d in (((8192, 768), F32), ((768, 3072), BF16))]
+    structs = [ge2.ShapeDtypeStruct(s, BF16) for s in ((8192, 768), (768, 768))]
     with config.using(executor="shim", tuning=(H200,), tune="off"):
-        (choice,) = ge2.jit(lambda x, w: x.astype(BF16) @ w).lower(*structs).choices.values()
+        (choice,) = ge2.jit(lambda x, w: np.abs(x) @ w).lower(*structs).choices.values()
     names = {c.family.name for c in choice.candidates if c.predicted}
-    assert {BY_GROUPS, BY_WARPS} <= names
+    assert names == {BY_GROUPS, BY_WARPS, "operands in memory, then the product"}
 
 
 @pytest.mark.parametrize(

@@ -44,6 +44,9 @@ from ge2.targets.cuda.products.warp_groups import (
 from ge2.targets.cuda.tuning import WgmmaTile
 
 SHARED: Final = 128  # bytes that shared memory of a multiprocessor hands out in a clock
+CACHED: Final = (
+    64  # bytes that come to it in one from the L2 cache, as far as bare products have shown
+)
 LANES: Final = 128  # operations that a multiprocessor does in a clock
 HANDLED: Final = 3.0  # operations that it takes to read, round and store an element that is made
 
@@ -227,25 +230,32 @@ class GemmWgmmaMade(OfMade, WgmmaKernels):
 
     def timed(self, product: Product, tile: WgmmaTile, after: Epilogue, caps: Caps) -> float:
         """What products take, and longer where what fragments are made of, or to make them, does."""
-        axes, dtype, left = product.axes, product.dtype, left_of(product.makings)
-        wide, (making,), tuning = (
-            replace(tile, narrow=False),
-            product.makings,
-            caps.chip.tuning.wgmma,
-        )
+        wide, left = replace(tile, narrow=False), left_of(product.makings)
         # no less than by wide strips and as many stages: narrow ones take longer, if anything
-        most = min(tile.stages, stages_of(tile, after, caps.chip, left))
-        alone = seconds(axes, dtype, wide, after, caps, tile.stages - most)
-        done = operations(making.eqn, caps.speed.functions) + HANDLED * len(making.sources)
-        multiplied = 2 * tile.columns / tuning.rate
-        shared = tile.columns * dtype.itemsize / 64 + sum(x.dtype.itemsize for x in making.brought)
-        times = max(1.0, shared / SHARED / multiplied, done / LANES / multiplied)
-        return alone * times
+        lost = tile.stages - min(tile.stages, stages_of(tile, after, caps.chip, left))
+        alone = seconds(product.axes, product.dtype, wide, after, caps, lost)
+        return alone * longer(product, tile, caps)
 
     def made(self, product: Product, tile: WgmmaTile, after: Epilogue, caps: Caps) -> Kernels:
         axes, factors, dtype, chip = product.axes, product.operands, product.dtype, caps.chip
         made = WarpgroupProduct(axes, factors, dtype, tile, chip, after, product.makings)
         return Kernels((made.kernel(),))
+
+
+def longer(product: Product, tile: WgmmaTile, caps: Caps) -> float:
+    """How many times as long as products alone a stage takes: clocks for an element of the left
+    operand, of products, shared memory, the cache, and lanes.
+    """
+    (making,), size = product.makings, product.dtype.itemsize
+    bytes_ = sum(x.dtype.itemsize for x in making.brought)
+    done = operations(making.eqn, caps.speed.functions) + HANDLED * len(making.brought)
+    done += len(making.sources) - len(making.brought)
+    others = (
+        (bytes_ + tile.columns * size / 64) / SHARED,  # each 64 rows read all of the right one
+        (bytes_ + tile.columns * size / tile.rows) / CACHED,
+        done / LANES,
+    )
+    return max(1.0, max(others) * caps.chip.tuning.wgmma.rate / (2 * tile.columns))
 
 
 @final
