@@ -534,9 +534,9 @@ def is_small(eqn: Eqn) -> bool:
 
 
 def is_product(eqn: Eqn) -> bool:
-    """True of a product, or one and a region."""
+    """True of a product, or one and a region, that has something to multiply."""
     joint = isinstance(eqn.op, ProductRegion) and len(eqn.op.products) == 1
-    return joint or isinstance(eqn.op, DotGeneral)
+    return (joint or isinstance(eqn.op, DotGeneral)) and all(a.type.size for a in eqn.inputs)
 
 
 def with_prologue(eqn: Eqn, a: Atom, steps: Sequence[Eqn], known: Epilogues) -> Eqn | None:

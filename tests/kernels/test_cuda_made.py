@@ -78,6 +78,32 @@ def test_by_warp_groups(name: str) -> None:
     emulated(name, BY_GROUPS)
 
 
+@needs_compiler
+@pytest.mark.parametrize("family", [BY_WARPS, BY_GROUPS])
+def test_python_numbers(family: str) -> None:
+    """They are no arrays, and another one compiles nothing."""
+    rng = np.random.default_rng(1)
+    x, w = drawn(rng, BF16, 70, 72), drawn(rng, BF16, 72, 80)
+    with config.using(executor="shim", tuning=(H200,), prefer=(family,)):
+        scaled = ge2.jit(lambda x, s, w: (x * s) @ w)
+        assert prologues(scaled.lower(x, 2.5, w)) == [(family, 1)]
+        for s in (2.5, -0.5):
+            judge(scaled(x, s, w), (x * BF16.type(s)) @ w)
+
+
+@needs_compiler
+@pytest.mark.parametrize("shape", [(0, 72, 80), (40, 0, 80), (40, 72, 0), (1, 72, 80)])
+def test_nothing_and_one_row(shape: tuple[int, int, int]) -> None:
+    rng, (m, k, n) = np.random.default_rng(2), shape
+    x, w = drawn(rng, F32, m, k), drawn(rng, BF16, k, n)
+    with config.using(executor="shim", tuning=(H200,), prefer=(BY_GROUPS, BY_WARPS)):
+        found = ge2.jit(lambda x, w: x.astype(BF16) @ w)(x, w)
+    wanted = x.astype(BF16) @ w
+    assert found.shape == wanted.shape
+    if found.size:
+        judge(found, wanted)
+
+
 @pytest.mark.parametrize("name", WARPS_ALONE)
 def test_what_warp_groups_do_not_make(name: str) -> None:
     function, given = WARPS_ALONE[name]

@@ -90,11 +90,14 @@ def makings_of(problem: Problem) -> tuple[Making, ...] | str:
 
 def making_of(op: ProductRegion, eqn: Eqn, given: dict[Var, Operand]) -> Making | str:
     """The same of one operand."""
-    number, each = [*op.product.inputs].index(eqn.outs[0]), elements(eqn)
+    number = [*op.product.inputs].index(eqn.outs[0])
+    numbers = tuple((n, given[v]) for n, v in enumerate(eqn.inputs) if given[v].value)  # type: ignore[index]
+    each = elements(eqn, numbers)
     if each is None:
         return "an operand is made of an array that lies otherwise"
     sources = list[Source]()
-    for x, v in zip(each, eqn.inputs, strict=True):
+    for x in each:
+        v = eqn.inputs[x.input]
         assert isinstance(v, Var)
         lies = replace(given[v], strides=x.strides(given[v]))
         axes = axes_of(op, number, lies)
@@ -107,7 +110,7 @@ def making_of(op: ProductRegion, eqn: Eqn, given: dict[Var, Operand]) -> Making 
     if not whole:
         return "an operand is made of no array of as many elements"
     main = max(whole, key=lambda n: sources[n].dtype.itemsize)
-    return Making(number, eqn, tuple(sources), main)
+    return Making(number, eqn, tuple(sources), main, numbers)
 
 
 def sizes(axes: Contraction) -> tuple[int, ...]:

@@ -28,6 +28,7 @@ ELEMENT: Final = "element"
 DECLARED: Final = pattern(r"const \w+ (\w+) =")
 APART: Final = 1 << 40  # elements: strides of which none is a multiple of another
 SIDES: Final = ("left", "right")
+Numbers = tuple[tuple[int, Operand], ...]  # inputs, and what they are handed over as
 
 
 @final
@@ -104,13 +105,14 @@ class Source:
 @record
 class Making:
     """Operand `operand` of a product as `eqn` makes it, of such arrays, which are in the order of its
-    inputs; `main`: the one whose lines and terms tell how it lies.
+    inputs, and of numbers; `main`: the array whose lines and terms tell how it lies.
     """
 
     operand: int
     eqn: Eqn
     sources: tuple[Source, ...]
     main: int
+    numbers: Numbers = ()
 
     @property
     def turned(self) -> bool:
@@ -126,7 +128,7 @@ class Making:
         return tuple(x for x in self.sources if x.is_whole(self.operand))
 
     def prologue(self, chip: Chip) -> Prologue:
-        return prologue(self.eqn, self.operand, chip, late=True)
+        return prologue(self.eqn, self.operand, chip, True, self.numbers)
 
 
 def unmade(eqn: Eqn) -> str:
@@ -174,14 +176,16 @@ def operations(eqn: Eqn, functions: int) -> float:
 
 
 @lru_cache(64)
-def elements(eqn: Eqn) -> tuple[Element, ...] | None:
+def elements(eqn: Eqn, numbers: Numbers = ()) -> tuple[Element, ...] | None:
     """The elements that an operand is made of, one of each array; None if one is read at several
-    places, or elsewhere than at the operand's.
+    places, or elsewhere than at the operand's. `numbers`: inputs of the region that are no arrays.
     """
-    region, problem = eqn.op, problem_of(eqn)
+    region, problem, known = eqn.op, problem_of(eqn, numbers), {n for n, _ in numbers}
     assert isinstance(region, Region)
     found, many = list[Element](), len(region.graph.inputs) > 1
     for n, v in enumerate(region.graph.inputs):
+        if n in known:
+            continue
         params = [p for p in problem.axes.strides if p.var is v]
         if len(params) != 1 or params[0] in problem.placed or problem.axes.apart:
             return None
@@ -196,8 +200,8 @@ def elements(eqn: Eqn) -> tuple[Element, ...] | None:
     return tuple(found)
 
 
-def problem_of(eqn: Eqn) -> Problem:
-    """The region, of arrays of which nobody takes two axes for one."""
+def problem_of(eqn: Eqn, numbers: Numbers) -> Problem:
+    """The region, of arrays of which nobody takes two axes for one, and of numbers."""
     region = eqn.op
     assert isinstance(region, Region)
     (y,) = region.graph.outputs
@@ -206,15 +210,18 @@ def problem_of(eqn: Eqn) -> Problem:
         v: Operand("in", n, tuple(APART + a for a in range(v.type.ndim)))
         for n, v in enumerate(region.graph.inputs)
     }
+    lie.update((region.graph.inputs[n], x) for n, x in numbers)
     return Problem(region, {**lie, y: Operand("out", 0, (0,) * y.type.ndim)})
 
 
 @lru_cache(16)
-def prologue(eqn: Eqn, number: int, chip: Chip, late: bool = False) -> Prologue:
+def prologue(
+    eqn: Eqn, number: int, chip: Chip, late: bool = False, numbers: Numbers = ()
+) -> Prologue:
     """How operand `number` is made; `unmade` has nothing against it. `late`: elements of half types
     are rounded by who calls the function.
     """
-    region, problem, each = eqn.op, problem_of(eqn), elements(eqn)
+    region, problem, each = eqn.op, problem_of(eqn, numbers), elements(eqn, numbers)
     assert isinstance(region, Region) and each is not None
     (y,) = region.graph.outputs
     lanes = Lanes(problem, frozenset(), chip, lane=max(problem.axes.sizes), pack=1)
