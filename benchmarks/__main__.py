@@ -141,6 +141,7 @@ SUITES = {
             "recurrence",
         ),
         "cuda.draws": ("uniform", "normal"),
+        "cuda.operands": ("cast", "mask", "norm"),
         "cuda.contractions": ("wide", "square", "large", "tiny", "odd", "digits"),
         "cuda.layers": (
             *("dense-gradients", "gated-gradients", "gated", "halves", "halves-gradients"),

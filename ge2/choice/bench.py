@@ -45,7 +45,8 @@ Repeats = dict[int, Dims]  # the extents of what repeats, by the number of the i
 def repeats_of(eqn: Eqn) -> Repeats:
     """Returns how inputs of a step repeat: operands of its products, if those are large."""
     found: Repeats = {}
-    if computing(eqn).operations < LARGE:
+    made = isinstance(eqn.op, ProductRegion) and eqn.op.prologues
+    if made or computing(eqn).operations < LARGE:
         return found
     for op, numbers in products_of(eqn):
         if numbers[0] == numbers[1]:

@@ -352,6 +352,21 @@ program.add(
     "bf16[512,512]",
     targets=CUDA,
 )
+program.add(
+    "product_of_a_cast",
+    lambda x, w: x.astype(w.dtype) @ w,
+    "f32[65,67]",
+    "bf16[67,69]",
+    targets=CUDA,
+)
+program.add(
+    "product_of_a_scaled_one",
+    lambda x, r, w: (x * r) @ w.T,
+    "bf16[2048,2048]",
+    "bf16[2048,1]",
+    "bf16[512,2048]",
+    targets=CUDA,
+)
 program.add("product_of_odd_rows", np.matmul, "bf16[65,67]", "bf16[67,69]", targets=CUDA)
 program.add(
     "layer_of_odd_rows",

@@ -28,6 +28,7 @@ from ge2.targets.cuda.kernels.libraries import (
     CudnnBackwardInAnyOrder,
 )
 from ge2.targets.cuda.kernels.lines import CudaScan, CudaSort, CudaTop
+from ge2.targets.cuda.kernels.made import GemmMmaMade, GemmWgmmaMade
 from ge2.targets.cuda.kernels.moves import (
     CudaBits,
     CudaConcatenate,
@@ -59,8 +60,8 @@ FAMILIES: Catalog = (
     CudaScatterReduce(), CudaConcatenate(), CudaPad(), CudaUpdateSlice(), CudaBits(), CudaFold(),
     CudaScan(), CudaSort(), CudaTop(), CudaSolve(), CudaOwn(), CudaResident(), CudaProductRegion(),
     GemmWgmmaRegion(), GemmWgmmaRegionOfCopies(), BlasEpilogue(), GemmMmaRegion(), GemmWgmmaPair(),
-    GemmMmaPair(), AttentionOfFew(), Attention(), CudnnAttention(), AttentionOfWarps(), CudnnBackwardInAnyOrder(),
-    AttentionBackward(), CudnnBackward(), AttentionBackwardOfWarps(),
+    GemmMmaPair(), GemmWgmmaMade(), GemmMmaMade(), AttentionOfFew(), Attention(), CudnnAttention(),
+    AttentionOfWarps(), CudnnBackwardInAnyOrder(), AttentionBackward(), CudnnBackward(), AttentionBackwardOfWarps(),
     CudaSmallProduct(), GemmWgmma(), CudaBlas(), GemmWgmmaOfCopies(),
     GemmMma(), CudaProduct(),
 )  # fmt: skip

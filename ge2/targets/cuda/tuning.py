@@ -341,6 +341,8 @@ class Wgmma:
     sectors: float = 2.1
     sector: int = 32
     thin: int = 32  # of rows or columns: fewer fill no half of a tile
+    # sums of a tile, beside more of which registers do not hold vectors that an operand is made of
+    crowded: int = 128 * 128
     short: int = 64  # equations up to which elements may leave in registers
     unrolled: int = 12  # equations up to which they are written out for each strip
     strips: int = 3  # arrays, and results, for which there is room in shared memory

@@ -26,6 +26,7 @@ from ge2.targets.cuda.kernels.generated import Cuda, copying
 from ge2.targets.cuda.kernels.products import library_seconds, multiple, precision, refusal
 from ge2.targets.cuda.limits import Chip
 from ge2.targets.cuda.products.gemm import Contraction, contraction, tight
+from ge2.targets.cuda.products.made import Making
 from ge2.targets.cuda.products.tensor_cores import TYPES, lying, tiles_of
 from ge2.targets.cuda.products.tensor_epilogue import Epilogue, RegionEpilogue
 from ge2.targets.cuda.tuning import MmaTile
@@ -62,6 +63,7 @@ class Copy:
 class Product:
     """A matrix product of two factors, the strides of its result, and the copies made before; and
     where the right factor of a second product is that has the same left one, if there is one.
+    `makings`: factors that the kernel makes of other arrays.
     """
 
     op: DotGeneral
@@ -70,6 +72,7 @@ class Product:
     result: Dims
     copies: tuple[Copy, ...] = ()
     second: Operand | None = None
+    makings: tuple[Making, ...] = ()
 
     @property
     def dtype(self) -> np.dtype:
@@ -226,8 +229,8 @@ class Joint(OnTensorCores):
     def refuses(self, problem: Problem, caps: Caps | None) -> str:
         op = problem.op
         assert isinstance(op, ProductRegion)
-        if op.prologues:
-            return "operands of the product are made of others"
+        if why := self.unserved(problem):
+            return why
         if len(op.products) != self.number:
             return f"it is {('one product', 'two products')[len(op.products) - 1]} and a region"
         if why := unspoken(op.region.graph):
@@ -240,11 +243,22 @@ class Joint(OnTensorCores):
         why = self.unsuited(self.product(problem), caps)
         return why or epilogue_of(problem, caps.chip).refused()
 
+    def unserved(self, problem: Problem) -> str:
+        """The reason why operands of the product are none of this family's; "" if they are."""
+        op = problem.op
+        assert isinstance(op, ProductRegion)
+        return "operands of the product are made of others" if op.prologues else ""
+
+    def placed(self, problem: Problem) -> dict[Atom, Operand]:
+        """Where the operands of the product are."""
+        op = problem.op
+        assert isinstance(op, ProductRegion)
+        return dict(zip(op.graph.inputs, problem.arrays[0], strict=True))
+
     def product(self, problem: Problem) -> Product:
         """Its result is taken to be in C order."""
-        op = problem.op
+        op, given = problem.op, self.placed(problem)
         assert isinstance(op, ProductRegion) and isinstance(op.product.op, DotGeneral)
-        given = dict(zip(op.graph.inputs, problem.arrays[0], strict=True))
         (a, b), y = op.product.inputs, op.product.outs[0].type
         assert isinstance(a, Var) and isinstance(b, Var)
         order = tight(y.shape, range(y.ndim))

@@ -34,16 +34,15 @@ from ge2.targets.cuda.products.gemm import (
     sums_in,
     tight,
 )
+from ge2.targets.cuda.products.made import operations as making
+from ge2.targets.cuda.products.made import prologues_of
 from ge2.targets.cuda.products.small import (
     NAMES,
-    Prologue,
     Small,
     SmallRegion,
     Tiles,
-    prologue,
     unfit,
 )
-from ge2.targets.cuda.products.small import operations as small_operations
 from ge2.targets.cuda.products.tensor_cores import is_astray, least_waste, unmatched
 from ge2.targets.cuda.products.tensor_epilogue import FOLDS
 
@@ -549,12 +548,6 @@ def read_of(op: ProductRegion, given: Mapping[Any, Operand]) -> dict[Atom, Opera
     return found
 
 
-def prologues_of(op: ProductRegion, chip: Chip) -> tuple[Prologue, ...]:
-    """What is printed of the operands that are made."""
-    sides = list(op.product.inputs)
-    return tuple(prologue(e, sides.index(e.outs[0]), chip) for e in op.prologues)
-
-
 def clocks_of(problem: Problem, op: ProductRegion, caps: Caps) -> int:
     """The clocks of the product, whose operands are there."""
     given = read_of(op, dict(zip(op.graph.inputs, problem.arrays[0], strict=True)))
@@ -575,7 +568,8 @@ def made_seconds(problem: Problem, op: ProductRegion, caps: Caps) -> float:
     stages = -(-a.shape[axis] // (4 * tuning.slices))
     blocks = -(-op.product.outs[0].type.size // SIDE**2)
     each = -(-blocks // caps.limits.multiprocessors)
-    work = stages * each * small_operations(op, caps.speed.functions) * tuning.made
+    done = sum(making(e, caps.speed.functions) for e in op.prologues)
+    work = stages * each * done * tuning.made
     waits = max(stages - tuning.ahead, 0) * tuning.waits
     return caps.speed.launch + (clocks_of(problem, op, caps) + work + waits) / CLOCK
 

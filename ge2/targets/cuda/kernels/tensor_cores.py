@@ -47,15 +47,11 @@ from ge2.targets.cuda.limits import Chip
 from ge2.targets.cuda.products.gemm import Contraction
 from ge2.targets.cuda.products.tensor_cores import (
     Mma,
-    WarpgroupProduct,
     is_astray,
     least_waste,
     lying,
     merged,
-    of_operand,
-    stages_of,
     tiles_down,
-    unfit,
     unmatched,
     warps_down,
     waves_of,
@@ -65,6 +61,12 @@ from ge2.targets.cuda.products.tensor_epilogue import (
     RegionEpilogue,
     packs_alone,
     stored_alone,
+)
+from ge2.targets.cuda.products.warp_groups import (
+    WarpgroupProduct,
+    of_operand,
+    stages_of,
+    unfit,
 )
 from ge2.targets.cuda.tuning import Mma as Tuning
 from ge2.targets.cuda.tuning import MmaTile, WgmmaTile
@@ -169,7 +171,8 @@ def narrow_factors(product: Product) -> tuple[int, ...]:
 
 
 def of_tile(product: Product, tile: MmaTile, after: Epilogue, chip: Chip, parts: int = 1) -> Mma:
-    return Mma(product.axes, product.operands, product.dtype, tile, chip, after, parts)
+    axes, operands, makings = product.axes, product.operands, product.makings
+    return Mma(axes, operands, product.dtype, tile, chip, after, parts, makings)
 
 
 @final
@@ -229,15 +232,18 @@ def thin(axes: Contraction, caps: Caps) -> str:
 
 
 def seconds(
-    axes: Contraction, dtype: np.dtype, tile: WgmmaTile, after: Epilogue, caps: Caps
-) -> float:
-    """Returns what waves of tiles take: the products of each, longer if strips leave room for fewer
-    stages, and what follows them, as far as no products of the other warp group hide it.
+    axes: Contraction, dtype: np.dtype, tile: WgmmaTile, after: Epilogue, caps: Caps,
+    lost: int | None = None,
+) -> float:  # fmt: skip
+    """Returns what waves of tiles take: the products of each, longer if strips, or what else there is,
+    leave room for fewer stages (`lost`, if it is known), and what follows them, as far as no products
+    of the other warp group hide it.
     """
     (sums,), tuning = axes.sums, caps.chip.tuning.wgmma
     size = tile.rows * tile.columns
     added = size * tile.products * sums.size
-    lost = max(tile.stages - stages_of(tile, after, caps.chip), 0)
+    if lost is None:
+        lost = max(tile.stages - stages_of(tile, after, caps.chip), 0)
     multiplied = 2 * added * tuning.cost_of(tile, sums.size) / tuning.rate_of(dtype)
     multiplied *= 1 + tuning.lost * lost
     part = tuning.narrow if tile.narrow else 1.0 if after.stores else tuning.packs
@@ -259,6 +265,10 @@ def in_turns(tiles: int, multiplied: float, left: float) -> float:
     each = -(-tiles // 2)  # tiles that one group has
     late = 0.0 if tiles % 2 else multiplied  # the second group waits for the first one's products
     return max(tiles * multiplied + left, late + each * (multiplied + left))
+
+
+def named(tile: WgmmaTile) -> str:
+    return f"{tile.rows} x {tile.columns}{', narrow strips' if tile.narrow else ''}"
 
 
 class WgmmaKernels(OnTensorCores):
@@ -292,7 +302,7 @@ class WgmmaKernels(OnTensorCores):
                 if stages_of(usual, after, caps.chip) < stages_of(narrow, after, caps.chip)
             ]
         for tile in sorted(tiles, key=lambda t: seconds(product.axes, dtype, t, after, caps)):
-            yield f"{tile.rows} x {tile.columns}{', narrow strips' if tile.narrow else ''}", tile
+            yield named(tile), tile
 
     def timed(self, product: Product, tile: WgmmaTile, after: Epilogue, caps: Caps) -> float:
         alone = seconds(product.axes, product.dtype, tile, after, caps)

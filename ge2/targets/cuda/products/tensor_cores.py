@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import pairwise
 from typing import Final, final
 
@@ -15,10 +14,10 @@ from ge2.base.record import record
 from ge2.codegen.text import Argument, Operand, Text
 from ge2.targets.cuda.emit import CudaKernel, Fixed
 from ge2.targets.cuda.emit.words import FAR, STORED
-from ge2.targets.cuda.launch import Tiles
 from ge2.targets.cuda.limits import Chip
 from ge2.targets.cuda.products.gemm import Along, Contraction
-from ge2.targets.cuda.products.tensor_epilogue import LINE, Epilogue, Strips
+from ge2.targets.cuda.products.made import Made, Making, Source
+from ge2.targets.cuda.products.tensor_epilogue import Epilogue
 from ge2.targets.cuda.tuning import MmaTile, Parts, Wgmma, WgmmaTile
 
 # -------- What kernels of products on tensor cores have in common: which products they are for, how
@@ -84,18 +83,24 @@ def least_waste(
 
 class TensorCores:
     """A product that `unmatched` has nothing against, or two of one left factor, whose right factors
-    lie alike. `after`: what is done with the sums; `dtype`: that of all operands.
+    lie alike. `after`: what is done with the sums; `dtype`: that of all operands; `makings`: the
+    operands that are made of other arrays, of which the factors are arrays that tell how they lie.
     """
 
     def __init__(
         self, axes: Contraction, factors: tuple[Operand, ...], dtype: np.dtype, chip: Chip,
-        after: Epilogue,
+        after: Epilogue, makings: Sequence[Making] = (),
     ) -> None:  # fmt: skip
+        self.makings = {x.operand: x for x in makings}
+        self.prologues = [x.prologue(chip) for x in makings]
         self.factors, self.dtype, self.chip, self.after = factors, dtype, chip, after
         (self.rows,), (self.columns,), (self.sums,) = axes.rows, axes.columns, axes.sums
         self.batches = axes.batches
         self.count = math.prod(x.size for x in self.batches)
         self.arguments: dict[str, Argument] = {}
+        lies = [(axes, "a"), (axes, "b")]
+        lies += [(x.axes, "ab"[m.operand]) for m in makings for x in m.sources]
+        self.whole = "int64_t" if max(reach(*each) for each in lies) >= FAR else "int"
 
     @property
     def kind(self) -> str:
@@ -111,11 +116,37 @@ class TensorCores:
         after = self.after.text
         if sums := ", ".join(x.name for x in self.after.sums):
             after = f"{after}\nand parts of the sum of each column of {sums}"
-        return f"{product}, and\n{after}" if after else f"{self.dtype.name}: {product}"
+        text = f"{product}, and\n{after}" if after else f"{self.dtype.name}: {product}"
+        return "\n".join([text, *(x.text for x in self.prologues)])
+
+    @property
+    def given(self) -> tuple[Argument, ...]:
+        """All arguments."""
+        made = (a for x in self.prologues for a in x.arguments)
+        return *self.arguments.values(), *made, *self.after.arguments
+
+    @property
+    def helpers(self) -> tuple[str, ...]:
+        found = [*self.after.helpers, *(h for x in self.prologues for h in x.helpers)]
+        return tuple(dict.fromkeys(found))
+
+    @property
+    def equations(self) -> int:
+        made = sum(len(x.made.lines) for x in self.prologues)
+        return 1 + self.after.equations + made
 
     def size(self, name: str, value: int, type_: str = "int") -> str:
         self.arguments[name] = Argument(f"{type_} {name}", "size", value)
         return name
+
+    def places(self, name: str, which: str, batches: Sequence[Along], batch: list[str]) -> str:
+        """Returns where a batch of an array is."""
+        found = ""
+        for x, place in zip(batches, batch, strict=True):
+            if apart := getattr(x, which):
+                called = f"{name}_{place if place.isidentifier() else 'batch'}"
+                found += f" + {place} * {self.size(called, apart, self.whole)}"
+        return found
 
     def batch(self, whole: str = "place.batch") -> tuple[list[str], list[Text]]:
         """Returns what the place along each axis of batches is called, and what tells it."""
@@ -156,8 +187,40 @@ class Lying:
 
 @final
 @record
+class Raw:
+    """How an array is read that an operand is made of: what a thread holds of it, and the array; how
+    many elements at once; whether neighbours and rows of a tile have elements of their own, and how
+    far apart those of rows, neighbours, lines and terms are; the place of a batch; and whether all
+    terms share its elements, so that they are read `once`.
+    """
+
+    name: str
+    array: str
+    stored: str
+    wide: int
+    along: bool
+    down: bool
+    pitch: str
+    step: str
+    line: str
+    term: str
+    batch: str
+    once: bool
+
+
+@final
+@record
+class MadeSide:
+    """How an operand is made, and of what."""
+
+    how: Made
+    raws: tuple[Raw, ...]
+
+
+@final
+@record
 class Side:
-    """How an operand is read, as the template prints it."""
+    """How an operand is read, as the template prints it. `made`: if it is made of other arrays."""
 
     name: str
     stored: str
@@ -172,6 +235,7 @@ class Side:
     lines: str
     batch: str
     at: str
+    made: MadeSide | None = None
 
 
 @final
@@ -206,6 +270,13 @@ def warps_down(tile: MmaTile, after: Epilogue) -> int:
     return 32 * tile.high * tile.broad // max(32, tile.columns // after.pack)
 
 
+def reach(axes: Contraction, name: str) -> int:
+    """Elements of an operand from the first one to the last."""
+    every = [*axes.rows, *axes.columns, *axes.sums, *axes.batches]
+    steps: list[int] = [abs(getattr(x, name)) * (x.size - 1) for x in every]
+    return 1 + sum(steps)
+
+
 @final
 class Mma(TensorCores):
     """A product that `unmatched` has nothing against, in tiles of some size. `parts`: of each sum,
@@ -214,20 +285,12 @@ class Mma(TensorCores):
 
     def __init__(
         self, axes: Contraction, factors: tuple[Operand, ...], dtype: np.dtype, tile: MmaTile,
-        chip: Chip, after: Epilogue, parts: int = 1,
+        chip: Chip, after: Epilogue, parts: int = 1, makings: Sequence[Making] = (),
     ) -> None:  # fmt: skip
-        super().__init__(axes, factors, dtype, chip, after)
+        super().__init__(axes, factors, dtype, chip, after, makings)
         self.axes, self.tile, self.parts = axes, tile, parts
         self.terms = tile.terms // dtype.itemsize
         self.threads, self.across = 32 * tile.high * tile.broad, tile.products * tile.columns
-        far = max(self.reach("a"), self.reach("b")) >= FAR
-        self.whole = "int64_t" if far else "int"
-
-    def reach(self, name: str) -> int:
-        """Elements of an operand from the first one to the last."""
-        every = [self.rows, self.columns, self.sums, *self.batches]
-        steps: list[int] = [abs(getattr(x, name)) * (x.size - 1) for x in every]
-        return 1 + sum(steps)
 
     def kernel(self) -> CudaKernel:
         tile, view = self.tile, self.view()
@@ -246,12 +309,12 @@ class Mma(TensorCores):
             Fixed("PACK", self.after.pack, "neighbours that a thread has"),
         )
         tiles = self.parts * self.count * tiles_of(self.rows.size, self.columns.size, tile)
-        crowded = self.threads <= 128 and self.after.equations > self.chip.tuning.mma.crowd
+        many = bool(self.makings) or self.after.equations > self.chip.tuning.mma.crowd
+        crowded = self.threads <= 128 and many
         return CudaKernel(
-            self.kind, self.text, (*self.arguments.values(), *self.after.arguments), (),
-            self.threads, (max(1, tiles),), fixed, self.shared, 1 + self.after.equations,
-            self.after.helpers, template="cuda/product/mma.cu.jinja", view=view,
-            resident=2 if crowded else 1,
+            self.kind, self.text, self.given, (), self.threads, (max(1, tiles),), fixed,
+            self.shared, self.equations, self.helpers, template="cuda/product/mma.cu.jinja",
+            view=view, resident=2 if crowded else 1,
         )  # fmt: skip
 
     @property
@@ -271,7 +334,7 @@ class Mma(TensorCores):
         elements that are read one by one.
         """
         few = self.tile.rows * self.across // self.threads <= CROWDED
-        registers = few or all(self.lying(n).wide for n in (0, 1))
+        registers = few or (not self.makings and all(self.lying(n).wide for n in (0, 1)))
         return self.shared <= self.chip.most and registers
 
     def shape(self, n: int) -> tuple[int, int]:
@@ -280,7 +343,11 @@ class Mma(TensorCores):
         return (lines, self.terms) if self.lying(n).turned else (self.terms, lines)
 
     def lying(self, n: int) -> Lying:
-        """How an operand lies; a second right one may have been given where copies are narrower."""
+        """How an operand lies; a second right one may have been given where copies are narrower. What
+        is made is stored by 16 bytes.
+        """
+        if n in self.makings:
+            return Lying(self.makings[n].turned, WIDEST // self.dtype.itemsize)
         ways = [lying(self.axes, self.factors, n, self.dtype)]
         if n == 1 and self.tile.pair:
             ways.append(lying(self.axes, (self.factors[0], self.factors[2]), n, self.dtype))
@@ -316,6 +383,8 @@ class Mma(TensorCores):
         """An operand among the arguments, and how it is read."""
         right = min(n, 1)  # a second one lies as the first does
         which, how, stored = "ab"[right], self.lying(right), STORED[self.dtype]
+        if n in self.makings:
+            return self.made_side(name, n, lines, batch)
         declared = f"const {stored} *__restrict__ {name}"
         self.arguments[name] = Argument(declared, "array", (self.factors[n], self.dtype))
         line, term = getattr(along, which), getattr(self.sums, which)
@@ -324,19 +393,49 @@ class Mma(TensorCores):
         step_at = "1" if step == 1 else self.size(f"{name}_step", step, self.whole)
         line_at, term_at = (step_at, pitch_at) if how.turned else (pitch_at, step_at)
         first = "row" if n == 0 else "column"
-        places = ""
-        for x, place in zip(self.batches, batch, strict=True):
-            if apart := getattr(x, which):
-                by = self.size(
-                    f"{name}_{place if place.isidentifier() else 'batch'}", apart, self.whole
-                )
-                places += f" + {place} * {by}"
+        places = self.places(name, which, self.batches, batch)
         inner, outer = self.shape(right)
         at = sum(map(self.bytes_of, range(right))) + (n - right) * self.bytes_of(1)
         return Side(
             name, stored, how.wide, how.turned, inner, outer, pitch_at, step_at,
             first if line_at == "1" else f"{first} * {line_at}", term_at, lines,
             places, f" + {at}" if n else "",
+        )  # fmt: skip
+
+    def made_side(self, name: str, n: int, lines: str, batch: list[str]) -> Side:
+        """An operand that is made of arrays among the arguments, and how they are read."""
+        making, how, (inner, outer) = self.makings[n], self.lying(n), self.shape(n)
+        made, several = making.prologue(self.chip).made, len(making.sources) > 1
+        raws = tuple(
+            self.raw(f"{name}{i if several else ''}", x.name, source, n, batch)
+            for i, (x, source) in enumerate(zip(made.elements, making.sources, strict=True))
+        )
+        at = f" + {self.bytes_of(0)}" if n else ""
+        return Side(
+            name, STORED[self.dtype], how.wide, how.turned, inner, outer, "", "", "", "", lines, "", at,
+            MadeSide(made, raws),
+        )  # fmt: skip
+
+    def raw(self, name: str, element: str, x: Source, n: int, batch: list[str]) -> Raw:
+        which, stored, turned = "ab"[n], STORED[x.dtype], self.lying(n).turned
+        (lines,), (sums,) = (x.axes.rows, x.axes.columns)[n], x.axes.sums
+        declared = f"const {stored} *__restrict__ {name}"
+        self.arguments[name] = Argument(declared, "array", (x.operand, x.dtype))
+        line, term = getattr(lines, which), getattr(sums, which)
+        line_at, term_at = (
+            self.size(f"{name}_{word}", by, self.whole) if by not in (0, 1) else str(by)
+            for word, by in (("line", line), ("term", term))
+        )
+        inner, down = (lines.size, term) if turned else (sums.size, line)
+        along, down_at = (line, term_at) if turned else (term, line_at)
+        steps = [inner, down, x.operand.offset, x.operand.loose]
+        steps += [getattr(each, which) for each in x.axes.batches]
+        most = WIDEST // max(self.dtype.itemsize, x.dtype.itemsize)
+        wide = math.gcd(most, *steps) if along == 1 else 1
+        return Raw(
+            f"{('left', 'right')[n]}_{element}", name, stored, wide, bool(along), bool(down), down_at,
+            line_at if turned else term_at, f"{('row', 'column')[n]} * {line_at}", term_at,
+            self.places(name, which, x.axes.batches, batch), not term,
         )  # fmt: skip
 
 
@@ -380,183 +479,3 @@ def merged(
         equations=1 + after.equations, helpers=after.helpers,
         template="cuda/product/parts.cu.jinja", view=PartsView(wide, after),
     )  # fmt: skip
-
-
-# -------- A matrix product on Hopper's tensor cores, with what is done to its elements.
-# What a block does is `templates/cuda/product/wgmma.cu.jinja` and `hopper.cuh`. Here is decided how
-# operands lie, by which tensor maps they are copied, and how elements leave: rounded in registers
-# (`fragments`), or as packs of neighbours that went through shared memory as float32 (`packs`).
-
-
-THREADS: Final = 384  # two warp groups that multiply, and one that copies
-MAPPED: Final = 4  # axes of an operand at most: terms, lines and two of batches
-
-
-@final
-@record
-class Matrix:
-    """How an operand lies: `turned`, its lines are neighbours in memory and not the terms of a sum;
-    `batch`, the places along the axes of batches that it has.
-    """
-
-    turned: bool = False
-    batch: tuple[str, ...] = ()
-
-
-@final
-@record
-class WgmmaView:
-    """What `templates/cuda/product/wgmma.cu.jinja` prints."""
-
-    type: str
-    columns: int
-    terms: int
-    a: Matrix
-    b: Matrix
-    pair: bool
-    several: bool
-    batch: tuple[Text, ...]
-    after: Epilogue
-
-
-def unfit(axes: Contraction, operands: Sequence[Operand], dtype: np.dtype) -> str:
-    """The reason why the operands of a product are not copied by tensor maps; "" if they are."""
-    return unmatched(axes) or next(
-        (why for n in (0, 1) if (why := of_operand(axes, operands, n, dtype))), ""
-    )
-
-
-def of_operand(axes: Contraction, operands: Sequence[Operand], n: int, dtype: np.dtype) -> str:
-    """The reason of one of them."""
-    name, (lines,), (sums,) = "ab"[n], (axes.rows, axes.columns)[n], axes.sums
-    steps = [getattr(x, name) for x in axes.batches]
-    return uncopied(getattr(lines, name), getattr(sums, name), steps, operands[n], dtype)
-
-
-def uncopied(line: int, term: int, steps: Sequence[int], operand: Operand, dtype: np.dtype) -> str:
-    """The reason why an operand is not copied by a tensor map; "" if it is."""
-    size = dtype.itemsize
-    if 1 not in (line, term):
-        return "no axis of an operand is contiguous"
-    if term != 1 and size != 2:
-        return "only terms of two bytes may be apart"
-    apart = [line if term == 1 else term, *steps, operand.offset, operand.loose]
-    if min(line, term, *steps, 0) < 0 or not line or not term:
-        return "an operand goes backwards, or repeats its elements"
-    if any(each * size % 16 for each in apart):
-        return "rows of an operand are no multiples of 16 bytes apart"
-    return "" if 2 + sum(map(bool, steps)) <= MAPPED else "an operand has too many axes"
-
-
-def stage_of(tile: WgmmaTile) -> int:
-    """Bytes of the tiles of all operands."""
-    return (tile.rows + tile.products * tile.columns) * LINE
-
-
-def strip_of(tile: WgmmaTile) -> int:
-    """Bytes of a strip of a tile."""
-    return tile.rows * LINE // (2 if tile.narrow else 1)
-
-
-def room_of(tile: WgmmaTile, after: Epilogue) -> int:
-    """Bytes of shared memory behind the stages, in which elements leave, of a group."""
-    return strip_of(tile) * max(after.strips, 1 if after.stores else tile.products)
-
-
-def beside(tile: WgmmaTile, after: Epilogue) -> int:
-    """Bytes of shared memory that are no stages: strips, barriers of arrays, vectors."""
-    return 2 * room_of(tile, after) + 2 * 2 * 8 + 2 * after.vectors * tile.columns
-
-
-def stages_of(tile: WgmmaTile, after: Epilogue, chip: Chip) -> int:
-    """As many as the tile has, one more beside narrow strips, or as there is room for."""
-    whole = chip.most + chip.tuning.spare  # it has no other arrays in shared memory
-    most = tile.stages + tile.narrow
-    return min(most, (whole - beside(tile, after)) // (stage_of(tile) + 2 * 8))
-
-
-@final
-class WarpgroupProduct(TensorCores):
-    """A product that `unfit` has nothing against, in tiles of some size."""
-
-    def __init__(
-        self, axes: Contraction, factors: tuple[Operand, ...], dtype: np.dtype, tile: WgmmaTile,
-        chip: Chip, after: Epilogue,
-    ) -> None:  # fmt: skip
-        super().__init__(axes, factors, dtype, chip, replace(after, narrow=tile.narrow))
-        self.tile, self.terms = tile, LINE // dtype.itemsize
-
-    def kernel(self) -> CudaKernel:
-        after, tile, view = self.after, self.tile, self.view()
-        stage, strip, room = stage_of(tile), strip_of(tile), room_of(tile, self.after)
-        stages = stages_of(tile, after, self.chip)
-        shared = stages * (stage + 2 * 8) + beside(tile, after)
-        barriers = shared - stages * 16 - 32
-        fixed = (
-            Fixed("ROWS", tile.rows, "of a tile of the result"),
-            Fixed("COLUMNS", tile.columns, "of a tile of the result"),
-            Fixed("TERMS", self.terms, "of a sum, that a stage has"),
-            Fixed("STAGES", stages, "tiles of operands in shared memory"),
-            Fixed("STAGE", stage, "bytes of a stage"),
-            Fixed("BARRIERS", barriers, "their place in shared memory"),
-            Fixed("VECTORS", barriers - after.vectors * 2 * tile.columns, "likewise"),
-            Fixed("VECTOR", after.vectors, "bytes of a column's vectors"),
-            Fixed("ROOM", room, "bytes of a group's strips"),
-            Fixed("STRIP", strip, "bytes of one"),
-            Fixed("BUFFERS", after.buffers, "of a strip"),
-            Fixed("WIDTH", after.width, "columns of one"),
-            Fixed("GROUP", tile.group, "rows of tiles that are taken at a time"),
-            Fixed("PACK", after.pack, "neighbours that a thread has"),
-        )
-        tiles = self.count * tiles_of(self.rows.size, self.columns.size, tile)
-        grid = (max(1, min(tiles, self.chip.multiprocessors)),)
-        return CudaKernel(
-            self.kind, self.text, (*self.arguments.values(), *after.arguments), (),
-            THREADS, grid, fixed, shared, 1 + after.equations, after.helpers,
-            template="cuda/product/wgmma.cu.jinja", view=view,
-        )  # fmt: skip
-
-    def view(self) -> WgmmaView:
-        extents = ("rows", self.rows.size), ("columns", self.columns.size)
-        for name, size in (*extents, ("sums", self.sums.size), ("batches", self.count)):
-            self.size(f"n_{name}", size)
-        names, batch = self.batch()
-        a = self.mapped("left_tiles", 0, self.rows, self.tile.rows, names)
-        b = self.mapped("right_tiles", 1, self.columns, self.tile.columns, names)
-        if self.tile.pair:
-            self.mapped("right2_tiles", 2, self.columns, self.tile.columns, names)
-        for x in self.after.loads:
-            self.strips(x, "array")
-        for x in self.after.stores:
-            self.strips(x, "result")
-        kind, several = TYPES[self.dtype], self.count > 1
-        return WgmmaView(
-            kind, self.tile.products * self.tile.columns, self.terms // 4, a, b, self.tile.pair,
-            several, tuple(batch), self.after,
-        )  # fmt: skip
-
-    def mapped(self, name: str, n: int, lines: Along, extent: int, batch: list[str]) -> Matrix:
-        """The tensor map of an operand among the arguments, and how it lies."""
-        which = "abb"[n]
-        line, term = getattr(lines, which), getattr(self.sums, which)
-        pairs = [(getattr(x, which), x.size, y) for x, y in zip(self.batches, batch, strict=True)]
-        outer = [(size, step, 1) for step, size, _ in pairs if step]
-        turned = term != 1
-        inner = [(lines.size, line, extent), (self.sums.size, term, self.terms)]
-        if turned:
-            inner = [(self.sums.size, term, self.terms), (lines.size, line, LINE // 2)]
-        shape, strides, box = zip(*outer, *inner, strict=True)
-        self.map(name, "array", self.factors[n], Tiles(self.dtype, shape, strides, box, LINE, 256))
-        return Matrix(turned, tuple(place for step, _, place in reversed(pairs) if step))
-
-    def strips(self, x: Strips, role: str) -> None:
-        """The tensor map of an array that lies as the result does, among the arguments."""
-        width, row = self.after.width, self.after.width * x.dtype.itemsize
-        inner = [(self.rows.size, x.step, self.tile.rows), (self.columns.size, 1, width)]
-        outer = [(self.count, x.step * self.rows.size, 1)] if self.count > 1 else []
-        shape, strides, box = zip(*outer, *inner, strict=True)
-        self.map(f"{x.name}_tiles", role, x.operand, Tiles(x.dtype, shape, strides, box, row))
-
-    def map(self, name: str, kind: str, operand: Operand, tiles: Tiles) -> None:
-        declared = f"const __grid_constant__ ge2_tensor_map {name}"
-        self.arguments[name] = Argument(declared, kind, (operand, tiles))

@@ -9,6 +9,7 @@
 #ifndef GE2_HOPPER_CUH
 #define GE2_HOPPER_CUH
 
+#include "ge2/pack.cuh"
 #include "ge2/place.cuh"
 
 /* CUtensorMap: how tiles of an array are copied. */
@@ -21,6 +22,17 @@ struct alignas(64) ge2_tensor_map {
 GE2_FN uint64_t ge2_matrix_at(uint32_t place, int lead, int stride) {
     return (uint64_t)((place & 0x3ffff) >> 4) | (uint64_t)(lead >> 4) << 16 | (uint64_t)(stride >> 4) << 32 |
            (uint64_t)1 << 62;
+}
+
+/* Two neighbours in a row of a tile of 64 columns, that came in boxes of ROWS rows, swizzled by as many bytes as a row has:
+ * 128 of elements of two bytes, else 64. Of four bytes so few, that rows 0 and 1, and 2 and 3 of other eight columns, lie in
+ * banks of their own. The row is a lane's, and `eights` further, which all lanes share. */
+template <class T, int ROWS>
+GE2_FN ge2_some<T, 2> ge2_tile_pair(const unsigned char *tile, int row, int eights, int column) {
+    constexpr int WIDE = sizeof(T) == 4 ? 16 : 64, BYTES = WIDE * (int)sizeof(T);
+    const int byte = column % WIDE * (int)sizeof(T), swizzle = (BYTES == 128 ? row % 8 : row / 2 % 4) * 16;
+    const unsigned char *const at = tile + (row * BYTES + (byte ^ swizzle));
+    return *(const ge2_some<T, 2> *)(at + (column / WIDE * ROWS + eights * 8) * BYTES);
 }
 
 #ifndef GE2_SHIM

@@ -65,6 +65,60 @@ struct ge2_mma_held {
     }
 };
 
+/* ---- operands that are made of arrays, element by element, as tiles of them come. Of such an array a thread holds PACK
+ * neighbours in each of its rows of a tile, WIDE of which one access moves, between reading and making: one, where
+ * neighbours share an element (not ALONG), and those of one row, where rows do (not DOWN). */
+template <class T, int PACK, int WIDE, int INNER, int OUTER, int THREADS, bool ALONG, bool DOWN>
+struct ge2_mma_raw {
+    enum { PIECES = INNER / PACK, ROWS = THREADS / PIECES, COUNT = DOWN ? (OUTER + ROWS - 1) / ROWS : 1, SOME = ALONG ? PACK : 1 };
+    ge2_some<T, SOME> of[COUNT];
+
+    template <class Pitch, class Step>
+    __device__ __forceinline__ void read(const T *from, Pitch pitch, Step step, int inner, int outer) {
+        const int x = ALONG ? (int)threadIdx.x % PIECES * PACK : 0, y = DOWN ? (int)threadIdx.x / PIECES : 0;
+        const T *at = from + y * pitch + x * step;
+#pragma unroll
+        for (int n = 0; n < COUNT; n++) {
+            const int left = y + n * ROWS < outer ? inner - x : 0;
+            if constexpr (WIDE > 1) {  /* rows are multiples of WIDE elements long */
+#pragma unroll
+                for (int v = 0; v < SOME; v += WIDE)
+                    *(ge2_piece<T, WIDE> *)&of[n].at[v] = v < left ? *(const ge2_piece<T, WIDE> *)(at + v) : ge2_piece<T, WIDE>{};
+            } else {
+#pragma unroll
+                for (int v = 0; v < SOME; v++) of[n].at[v] = v < left ? at[v * step] : T();
+            }
+            at += ROWS * pitch;
+        }
+    }
+    __device__ __forceinline__ T at(int n, int v) const { return of[DOWN ? n : 0].at[ALONG ? v : 0]; }
+};
+
+/* A tile of `make(n, v)`: neighbour v of the thread's row n; of two bytes pairs of these, as `pair` makes one word of two.
+ * Terms beyond the last are zero, whatever is made of nothing. */
+template <class T, int PACK, int INNER, int OUTER, bool TURNED, int THREADS, class Make, class Pair>
+GE2_FN void ge2_mma_make(unsigned char *to, int terms, Make make, Pair pair) {
+    constexpr int PIECES = INNER / PACK, ROWS = THREADS / PIECES;
+    const int x = (int)threadIdx.x % PIECES * PACK, y = (int)threadIdx.x / PIECES;
+#pragma unroll
+    for (int n = 0; n < (OUTER + ROWS - 1) / ROWS; n++) {
+        const int row = y + n * ROWS;
+        if (OUTER % ROWS && row >= OUTER) break;
+        ge2_some<float, PACK> some;
+#pragma unroll
+        for (int v = 0; v < PACK; v++) some.at[v] = (TURNED ? row : x + v) < terms ? make(n, v) : 0.0f;
+        unsigned char *const place = to + row * ge2_mma_pitch<T, INNER, TURNED>() + x * (int)sizeof(T);
+        if constexpr (sizeof(T) == 4) {
+            *(ge2_some<float, PACK> *)place = some;
+        } else {
+            ge2_some<uint32_t, PACK / 2> words;
+#pragma unroll
+            for (int v = 0; v < PACK; v += 2) words.at[v / 2] = pair(*(const ge2_some<float, 2> *)&some.at[v]);
+            *(ge2_some<uint32_t, PACK / 2> *)place = words;
+        }
+    }
+}
+
 /* ---- fragments: 16 lines by 32 bytes of terms of an operand, at a line and a term of its tile. The words of a lane are
  * those of the left operand in PTX: of lines from 0 and from 8 on, then the same of the second half of the terms. So a
  * right operand's words are 0 and 2 for eight columns, 1 and 3 for the next. */

@@ -1,0 +1,312 @@
+"""Products on tensor cores that make their operands of other arrays, and the other candidate."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import Final, final
+
+from ge2.choice.problem import Problem, Variant
+from ge2.codegen.layout import unspoken
+from ge2.codegen.text import Operand
+from ge2.ir import Atom, Eqn, Graph, Var
+from ge2.ops.dot import DotGeneral
+from ge2.ops.elementwise import ConvertElementType
+from ge2.ops.graphs.region import ProductRegion, Region
+from ge2.targets.cuda.device import Caps
+from ge2.targets.cuda.emit.special_reductions import Kernels
+from ge2.targets.cuda.kernels.gemm import Joint, Product, Split, count, splits
+from ge2.targets.cuda.kernels.tensor_cores import (
+    Apart,
+    MmaKernels,
+    PackedJoint,
+    WgmmaKernels,
+    named,
+    of_tile,
+    quickest,
+    seconds,
+    thin,
+    tiles_for,
+)
+from ge2.targets.cuda.products.gemm import Contraction, contraction, tight
+from ge2.targets.cuda.products.made import Making, Source, elements, operations, unmade
+from ge2.targets.cuda.products.tensor_cores import unmatched
+from ge2.targets.cuda.products.tensor_epilogue import Epilogue
+from ge2.targets.cuda.products.warp_groups import (
+    WarpgroupProduct,
+    left_of,
+    of_operand,
+    stages_of,
+    unmade_by_groups,
+)
+from ge2.targets.cuda.tuning import WgmmaTile
+
+SHARED: Final = 128  # bytes that shared memory of a multiprocessor hands out in a clock
+CACHED: Final = (
+    64  # bytes that come to it in one from the L2 cache, as far as bare products have shown
+)
+LANES: Final = 128  # operations that a multiprocessor does in a clock
+HANDLED: Final = 3.0  # operations that it takes to read, round and store an element that is made
+
+
+def is_identity(region: Region) -> bool:
+    """True of a region that only rounds what it is given to its type."""
+    eqns = region.graph.eqns
+    return len(eqns) == 1 and isinstance(eqns[0].op, ConvertElementType)
+
+
+def bare(product: Eqn) -> tuple[tuple[Eqn], Eqn]:
+    """A product, and a region that leaves its elements as they are."""
+    (y,), v = product.outs, Var(product.outs[0].type)
+    out = Var(v.type)
+    graph = Graph((v,), (Eqn(ConvertElementType(y.type.dtype), (v,), (out,)),), (out,))
+    every = tuple(range(y.type.ndim))
+    region = Region("pointwise", y.type.shape, (every,), graph)
+    inner = Var(y.type)
+    return (replace(product, outs=(inner,)),), Eqn(region, (inner,), (y,), product.source)
+
+
+# ------------------------------------------------------------------------------- how operands lie
+
+
+@lru_cache(16)
+def makings_of(problem: Problem) -> tuple[Making, ...] | str:
+    """How operands are made, of arrays whose places the problem knows; or why no kernel does it."""
+    op = problem.op
+    assert isinstance(op, ProductRegion)
+    given = dict(zip(op.graph.inputs, problem.arrays[0], strict=True))
+    found = list[Making]()
+    for e in op.prologues:
+        if why := unmade(e):
+            return why
+        making = making_of(op, e, given)
+        if isinstance(making, str):
+            return making
+        found.append(making)
+    return tuple(found)
+
+
+def making_of(op: ProductRegion, eqn: Eqn, given: dict[Var, Operand]) -> Making | str:
+    """The same of one operand."""
+    number = [*op.product.inputs].index(eqn.outs[0])
+    numbers = tuple((n, given[v]) for n, v in enumerate(eqn.inputs) if given[v].value)  # type: ignore[index]
+    each = elements(eqn, numbers)
+    if each is None:
+        return "an operand is made of an array that lies otherwise"
+    sources = list[Source]()
+    for x in each:
+        v = eqn.inputs[x.input]
+        assert isinstance(v, Var)
+        lies = replace(given[v], strides=x.strides(given[v]))
+        axes = axes_of(op, number, lies)
+        if unmatched(axes):
+            return "an operand is made of an array whose lines and terms do not lie apart"
+        sources.append(Source(lies, v.type.dtype, axes))
+    if len({sizes(x.axes) for x in sources}) > 1:
+        return "an operand is made of arrays whose batches are not alike"
+    whole = [n for n, x in enumerate(sources) if x.is_whole(number)]
+    if not whole:
+        return "an operand is made of no array of as many elements"
+    main = max(whole, key=lambda n: sources[n].dtype.itemsize)
+    return Making(number, eqn, tuple(sources), main, numbers)
+
+
+def sizes(axes: Contraction) -> tuple[int, ...]:
+    return tuple(x.size for x in (*axes.rows, *axes.columns, *axes.sums, *axes.batches))
+
+
+def axes_of(op: ProductRegion, number: int, lies: Operand) -> Contraction:
+    """The axes of the product, were an operand in that place, and all else in C order."""
+    (a, b), y = (x.type for x in op.product.inputs), op.product.outs[0].type
+    dot = op.product.op
+    assert isinstance(dot, DotGeneral)
+    left, right, result = (tight(t.shape, range(t.ndim)) for t in (a, b, y))
+    other = lies.strides
+    return contraction(dot, a, b, (left, other, result) if number else (other, right, result))
+
+
+# -------------------------------------------------------------------------------------- the family
+
+
+class OfMade(Joint):
+    """A product and a region, of operands that are made as they are read."""
+
+    def is_ranked(self, problem: Problem, caps: Caps | None) -> bool:
+        return True
+
+    def unserved(self, problem: Problem) -> str:
+        op = problem.op
+        assert isinstance(op, ProductRegion)
+        if not op.prologues:
+            return "no operand of the product is made"
+        if any(why := unspoken(e.op.graph) for e in op.prologues if isinstance(e.op, Region)):
+            return why
+        found = makings_of(problem) if problem.settled else ""
+        return found if isinstance(found, str) else ""
+
+    def placed(self, problem: Problem) -> dict[Atom, Operand]:
+        """Operands that are made lie as the arrays that tell how."""
+        op, found = problem.op, super().placed(problem)
+        assert isinstance(op, ProductRegion)
+        for x in self.makings(problem):
+            found[op.product.inputs[x.operand]] = x.sources[x.main].operand
+        return found
+
+    def makings(self, problem: Problem) -> tuple[Making, ...]:
+        found = makings_of(problem)
+        assert not isinstance(found, str), "it was not refused"
+        return found
+
+    def product(self, problem: Problem) -> Product:
+        return replace(super().product(problem), makings=self.makings(problem))
+
+
+@final
+class GemmMmaMade(OfMade, MmaKernels, PackedJoint):
+    """By the tensor cores of warps: threads make elements on their way to shared memory."""
+
+    name, kin = "mma product of operands that it makes", "mma product and region"
+
+    def tiles(self, product: Product, after: Epilogue, caps: Caps) -> Iterator[tuple[str, Split]]:
+        found = [
+            split
+            for tile in tiles_for(product.axes, caps.chip.tuning.mma, product.dtype)
+            if of_tile(product, tile, after, caps.chip).fits
+            for split in splits(product.axes, tile, (), caps)
+            if split.parts == 1 or not after.sums
+        ]
+        for split in sorted(found, key=lambda s: self.timed(product, s, after, caps)):
+            yield str(split), split
+
+    def timed(self, product: Product, tile: Split, after: Epilogue, caps: Caps) -> float:
+        """Elements are made again for each tile beside or below another, while tensor cores wait for
+        those that issue it: as long as it takes comes on top.
+        """
+        found = super().timed(product, tile, after, caps)
+        return found + sum(making_seconds(product.axes, x, tile, caps) for x in product.makings)
+
+
+def making_seconds(axes: Contraction, making: Making, split: Split, caps: Caps) -> float:
+    """What it takes to make all tiles of an operand; and for its arrays to come from memory once,
+    beyond what the operand itself would, and from caches each time.
+    """
+    (y,), (sums,), tile = making.eqn.outs, axes.sums, split.tile
+    lines = (tile.rows, tile.columns)[making.operand]
+    done = operations(making.eqn, caps.speed.functions) + HANDLED * len(making.sources)
+    made = count(axes, tile) * lines * sums.size
+    computed = made * done / caps.speed.single
+    bytes_ = sum(v.type.nbytes for v in making.eqn.inputs)
+    beyond = max(bytes_ - y.type.nbytes, 0) / caps.speed.moved
+    again = made * bytes_ / max(y.type.size, 1) / caps.speed.cached
+    return max(computed, beyond + again)
+
+
+@final
+class GemmWgmmaMade(OfMade, WgmmaKernels):
+    """By those of Hopper: threads make elements of the left operand on their way to registers."""
+
+    name, kin = "wgmma product of operands that it makes", "wgmma product and region"
+
+    def unsuited(self, product: Product, caps: Caps) -> str:
+        axes, dtype = product.axes, product.dtype
+        why = unmatched(axes) or unmade_by_groups(product.makings, dtype)
+        return why or of_operand(axes, product.factors, 1, dtype) or thin(axes, caps)
+
+    def unworthy(self, product: Product, caps: Caps) -> str:
+        return ""  # others have none of these ahead of them
+
+    def tiles(
+        self, product: Product, after: Epilogue, caps: Caps
+    ) -> Iterator[tuple[str, WgmmaTile]]:
+        left, chip, (making,) = left_of(product.makings), caps.chip, product.makings
+        spread = len(making.sources) > len(making.brought)
+        most = chip.tuning.wgmma.crowded if spread else math.inf
+        tiles = [t for t in chip.tuning.wgmma.tiles if t.rows * t.columns <= most]
+        if after.stores and after.short:
+            wide = [t for t in tiles if t.rows > 64]
+            tiles += [replace(t, narrow=True) for t in wide]
+        fit = [t for t in tiles if stages_of(t, after, chip, left) > 1]
+        for tile in sorted(fit, key=lambda t: self.timed(product, t, after, caps)):
+            yield named(tile), tile
+
+    def timed(self, product: Product, tile: WgmmaTile, after: Epilogue, caps: Caps) -> float:
+        """What products take, and longer where what fragments are made of, or to make them, does."""
+        wide, left = replace(tile, narrow=False), left_of(product.makings)
+        # no less than by wide strips and as many stages: narrow ones take longer, if anything
+        lost = tile.stages - min(tile.stages, stages_of(tile, after, caps.chip, left))
+        alone = seconds(product.axes, product.dtype, wide, after, caps, lost)
+        return alone * longer(product, tile, caps)
+
+    def made(self, product: Product, tile: WgmmaTile, after: Epilogue, caps: Caps) -> Kernels:
+        axes, factors, dtype, chip = product.axes, product.operands, product.dtype, caps.chip
+        made = WarpgroupProduct(axes, factors, dtype, tile, chip, after, product.makings)
+        return Kernels((made.kernel(),))
+
+
+def longer(product: Product, tile: WgmmaTile, caps: Caps) -> float:
+    """How many times as long as products alone a stage takes: clocks for an element of the left
+    operand, of products, shared memory, the cache, and lanes.
+    """
+    (making,), size = product.makings, product.dtype.itemsize
+    bytes_ = sum(x.dtype.itemsize for x in making.brought)
+    done = operations(making.eqn, caps.speed.functions) + HANDLED * len(making.brought)
+    done += len(making.sources) - len(making.brought)
+    others = (
+        (bytes_ + tile.columns * size / 64) / SHARED,  # each 64 rows read all of the right one
+        (bytes_ + tile.columns * size / tile.rows) / CACHED,
+        done / LANES,
+    )
+    return max(1.0, max(others) * caps.chip.tuning.wgmma.rate / (2 * tile.columns))
+
+
+@final
+class MadeFirst(Apart):
+    """The regions that make operands of a product, then the product and what follows it."""
+
+    name, kin = "operands in memory, then the product", "wgmma product and region"
+    code = "made first"
+    joining = ("resident", "prologue")
+
+    def __init__(self, steps: Sequence[Eqn] = ()) -> None:
+        """`steps`: those of which the last makes an operand, where more than that one would be one
+        kernel with it.
+        """
+        self.steps = tuple(steps[:-1])
+
+    def seconds(self, problem: Problem, variant: Variant, caps: Caps) -> float:
+        op = problem.op
+        assert isinstance(op, ProductRegion)
+        first = sum(self.first(e, caps) for e in op.prologues)
+        return first + quickest(without(problem, op), caps)
+
+    def first(self, eqn: Eqn, caps: Caps) -> float:
+        """What it takes to make an operand; beyond what the earlier steps take alone, for which
+        it writes the operand and reads little more.
+        """
+        whole = caps.speed.of(Problem.of(eqn, "cuda"))
+        if not self.steps:
+            return whole
+        (y,) = eqn.outs
+        return y.type.nbytes / caps.speed.moved
+
+
+def without(problem: Problem, op: ProductRegion) -> Problem:
+    """The problem of the product and what follows it, whose operands are there."""
+    given = problem.placed(op.graph)
+    made = {e.outs[0] for e in op.prologues}
+
+    def operand(role: str, i: int, a: Atom) -> Operand:
+        assert isinstance(a, Var)
+        order = tight(a.type.shape, range(a.type.ndim))
+        return Operand(role, i, order) if a in made or a not in given else given[a]
+
+    if is_identity(op.region):
+        product = replace(op.product, outs=op.rest.outs)
+        return Problem.of(product, problem.target, operand)
+    eqns = op.graph.eqns[len(op.prologues) :]
+    inner = {v for e in eqns[:-1] for v in e.outs}
+    read = dict.fromkeys(a for e in eqns for a in e.inputs if isinstance(a, Var) and a not in inner)
+    joint = ProductRegion(Graph(tuple(read), eqns, op.graph.outputs))
+    return Problem.of(Eqn(joint, tuple(read), op.rest.outs), problem.target, operand)
