@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Any, Final, final
 
@@ -430,10 +430,12 @@ def last_steps(maker: Eqn, y: Atom) -> list[Eqn]:
     if not isinstance(region, Region) or region.kind == "pointwise" or region.graph.consts:
         return [maker]
     graph, places = region.graph, dict(zip(region.graph.outputs, maker.outs, strict=True))
+    if len(places) < len(maker.outs) or not all(isinstance(v, Var) for v in places):
+        return [maker]
     inner = next(v for v, out in places.items() if out is y)
-    others = {v for v in graph.outputs if v is not inner}
+    others = places.keys() - {inner}
     late, read = elementwise(region, inner, others)
-    if not late or others & {inner} or not all(isinstance(v, Var) for v in graph.outputs):
+    if not late:
         return [maker]
     first = {*read, *others}
     parts = [
@@ -454,7 +456,7 @@ def as_equation(region: Region, known: Mapping[Atom, Atom], maker: Eqn) -> Eqn:
     return Eqn(region, tuple(known[v] for v in region.graph.inputs), outs, maker.source)
 
 
-def elementwise(region: Region, y: Atom, there: set[Atom]) -> tuple[list[int], set[Atom]]:
+def elementwise(region: Region, y: Atom, there: Set[Atom]) -> tuple[list[int], set[Atom]]:
     """The equations over the whole space that make a result of what is folded, of inputs and of what
     is there; and what is folded, or made of that for each row, that they read.
     """
@@ -543,10 +545,14 @@ def with_prologue(eqn: Eqn, a: Atom, steps: Sequence[Eqn], known: Epilogues) -> 
     """The product that makes operand `a` as the last of some steps does; None if that is not chosen
     rather than all of them as one, and the product.
     """
-    small, maker = is_small(eqn) and len(steps) == 1, steps[-1]
+    small, maker = is_small(eqn), steps[-1]
     why = unmade_alone(maker) if small else unmade(maker)
-    twice = small and not {*maker.inputs}.isdisjoint(eqn.inputs)
-    if why or twice or any(known.layout(x) is None for x in (*maker.inputs, *eqn.inputs)):
+    twice = not {*maker.inputs}.isdisjoint(eqn.inputs)
+    if (
+        why
+        or (small and (twice or len(steps) > 1))
+        or any(known.layout(x) is None for x in (*maker.inputs, *eqn.inputs))
+    ):
         return None
     made = making(eqn, a, maker)
     if made is None:

@@ -18,6 +18,7 @@ from ge2.ops.graphs.region import ProductRegion, Region
 from ge2.targets.cuda.device import Caps
 from ge2.targets.cuda.emit.special_reductions import Kernels
 from ge2.targets.cuda.kernels.gemm import Joint, Product, Split, count, splits
+from ge2.targets.cuda.kernels.products import CudaSmallProduct
 from ge2.targets.cuda.kernels.tensor_cores import (
     Apart,
     MmaKernels,
@@ -279,7 +280,10 @@ class MadeFirst(Apart):
         op = problem.op
         assert isinstance(op, ProductRegion)
         first = sum(self.first(e, caps) for e in op.prologues)
-        return first + quickest(without(problem, op), caps)
+        product, small = without(problem, op), CudaSmallProduct()
+        if not small.refuses(product, caps):
+            return first + small.seconds(product, Variant(), caps)
+        return first + quickest(product, caps)
 
     def first(self, eqn: Eqn, caps: Caps) -> float:
         """What it takes to make an operand; beyond what the earlier steps take alone, for which

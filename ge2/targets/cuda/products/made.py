@@ -9,7 +9,7 @@ from typing import Final, final
 
 import numpy as np
 
-from ge2.base.arrays import COMPLEX, HALF
+from ge2.base.arrays import BFLOAT16, COMPLEX, HALF
 from ge2.base.record import record
 from ge2.base.source import pattern
 from ge2.codegen.text import Argument, Operand, Text
@@ -229,6 +229,8 @@ def prologue(
     lanes.said.packs.update((p, taken[p.var]) for p in problem.axes.strides if p.var in taken)
     (out,), late = problem.outs, late and y.type.dtype in HALF
     if late:
+        # as what follows a product: last bits are nobody's
+        (lanes.said.be_brief if y.type.dtype == BFLOAT16 else lanes.said.contract)()
         lanes.said.late.add(out)
         lanes.said.written[out] = f"{out.name}[0]"
     stages = lanes.inside(lanes.root)
