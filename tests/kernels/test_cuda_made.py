@@ -12,6 +12,8 @@ import pytest
 import ge2
 from ge2.base.config import config
 from ge2.choice.problem import Pin
+from ge2.compile import race
+from ge2.targets.cuda.kernels.made import MadeFirst
 from ge2.targets.cuda.limits import H200
 from tests.codegen.texts import kernels
 from tests.kernels.made_cases import (
@@ -250,3 +252,30 @@ def test_no_spills(family: str, tile: str, architecture: str, name: str) -> None
     ((kernel, text),) = [each for each in found if "left_made" in each[1]]
     (usage,) = compiled(text, architecture).kernels
     assert not usage.spills and usage.registers * kernel.block <= 1 << 16
+
+
+@needs_compiler
+@pytest.mark.parametrize("winner", [BY_WARPS, MadeFirst.name])
+@pytest.mark.parametrize("name", ["cast", "a norm's last step"])
+def test_it_is_raced_with_operands_in_memory(
+    name: str, winner: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def timed(bench: Any, racers: list[Any], end: float) -> None:
+        for racer in racers:
+            racer.times.append(1e-6 if racer.candidate.family.name == winner else 1e-3)
+
+    monkeypatch.setattr(race, "timed", timed)
+    function, given = CASES[name]
+    rng = np.random.default_rng(0)
+    xs = [drawn(rng, *each) for each in given]
+    with config.using(executor="shim", tuning=(H200,)):
+        ge2.clear_caches()
+        with config.using(prefer=(BY_GROUPS,)):
+            tuned = race.tune(ge2.jit(function).lower(*xs).executable, again=True)
+        (found,) = (r for r in tuned.races if MadeFirst.name in dict(r.predicted))
+        assert found.winner.startswith(winner)
+        assert not any(row.failure for row in found.entry.rows)
+        ge2.clear_caches()
+        made = prologues(ge2.jit(function).lower(*xs))
+        assert made == ([(winner, 1)] if winner == BY_WARPS else [])
+        judge(ge2.jit(function)(*xs), function(*xs))
