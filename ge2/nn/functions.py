@@ -130,6 +130,14 @@ def check_rate(name: str, rate: float, key: Any) -> None:
         raise InputError(what, where=here(), fix=fix)
 
 
+def check_between(name: str, value: Any, least: float, most: float = math.inf) -> None:
+    """ArgumentError for a number that is NaN or out of its bounds; arrays are taken as they are."""
+    if isinstance(value, int | float) and not least <= value <= most:
+        bounds = f"{least:g} or more" if most == math.inf else f"in [{least:g}, {most:g}]"
+        what = f"{name} is {bounds}; got {value!r:.60}"
+        raise ArgumentError(what, where=here(), fix=f"{name}={least:g}")
+
+
 def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
     """ArgumentError for a word that is not one of those that there are."""
     if value not in choices:
@@ -403,6 +411,7 @@ def huber(predictions: Any, targets: Any, delta: float = 1.0, *, reduction: str 
     >>> huber(np.array([0.0, 0.0]), np.array([1.0, 4.0]), reduction="none")
     array([0.5, 3.5])
     """
+    check_between("delta", delta, 0)
     size = np.abs(difference("huber", predictions, targets))
     near = np.minimum(size, delta)
     return reduced(near * (size - 0.5 * near), reduction)
@@ -433,6 +442,7 @@ def cross_entropy(
     np.float64(0.2395)
     """
     check_floats("cross_entropy", logits=logits)
+    check_between("smoothing", smoothing, 0, 1)
     labels, logs = array(labels), log_softmax(wide(logits), axis)
     check_labels(logits, labels, axis)
     if labels.dtype in FLOATS:

@@ -123,7 +123,7 @@ def dropout(x: Any, rate: float, key: Any) -> Any:
     >>> dropout(np.ones(6), 0.5, random.key(1))
     array([..., ...])
     """
-    x = array(x)
+    x = floats(x)
     check_rate("dropout", rate, key)
     if rate == 0:
         return x

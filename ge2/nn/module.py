@@ -358,8 +358,9 @@ def band(scores: Any, causal: bool, window: Window | None) -> Any:
 
 def within(rows: Any, columns: Any, window: Window) -> Any:
     """True where a column is within the window around a row."""
-    pair: Any = (window, window) if isinstance(window, int) else window
-    if len(pair) != 2:
+    one = isinstance(window, int | np.integer)
+    pair: Any = (window, window) if one else window
+    if not isinstance(pair, tuple | list) or len(pair) != 2 or (one and pair[0] < 0):
         what = f"a window is one number, or a pair (left, right); got {window!r:.60}"
         raise InputError(what, where=here(), fix="(256, 0)")
     left, right = pair

@@ -243,6 +243,11 @@ def test_losses_of_certain_and_of_impossible_predictions_are_finite_and_so_are_t
         (lambda: nn.attention(A, A, A, np.ones(3, bool)), r"a mask broadcasts to the scores[^$]*got bool\[3\]"),
         (lambda: nn.attention(A, A, A, bias=np.ones(3)), r"a bias broadcasts to the scores"),
         (lambda: nn.attention(A, A, A, window=(1, 2, 3)), r"one number, or a pair \(left, right\)"),
+        (lambda: nn.attention(A, A, A, window=-2), r"one number, or a pair \(left, right\); got -2"),
+        (lambda: nn.attention(A, A, A, window=2.5), r"one number, or a pair \(left, right\); got 2.5"),
+        (lambda: nn.cross_entropy(LOGITS, LABELS, smoothing=1.5), r"smoothing is in \[0, 1\]; got 1.5"),
+        (lambda: nn.huber(A, A, -1.0), r"delta is 0 or more; got -1.0"),
+        (lambda: nn.group_norm(A, 0), r"0 groups do not divide the channels"),
         (lambda: nn.attention(A, A, A, dropout=1.5, key=ge2.random.key(0)), r"a rate is in \[0, 1\)"),
         (lambda: nn.dot_product_attention(*np.ones((3, 2, 3, 4, 5, 6))), r"takes query\[B, T, N, H\]"),
     ],
@@ -362,6 +367,7 @@ OF_ONE = {
     for name, f in vars(nn).items()
     if name in (*ACTIVATIONS, *ALONG, "layer_norm", "rms_norm") and name != "relu"
 } | {"group_norm": lambda x: nn.group_norm(x, 2), "attention": lambda x: nn.attention(x, x, x)}
+OF_ONE["dropout"] = lambda x: nn.dropout(x, 0.3, ge2.random.key(3))
 OF_TWO = {
     name: getattr(nn, name)
     for name in ("mse", "mae", "huber", "cosine_similarity", "cosine_loss", "kl_div")
@@ -392,6 +398,11 @@ def test_targets_of_integers_or_bools_widen_no_loss(name):
         got = OF_TWO[name](x, targets)
         assert got.dtype == np.float32
         np.testing.assert_allclose(got, OF_TWO[name](x, targets.astype("f4")), rtol=1e-6)
+
+
+def test_a_window_may_be_a_number_of_numpys():
+    want = nn.attention(A, A, A, window=1)
+    np.testing.assert_array_equal(nn.attention(A, A, A, window=np.int64(1)), want)
 
 
 @pytest.mark.parametrize("run", [lambda f: f, ge2.jit], ids=["eager", "jit"])
