@@ -46,6 +46,10 @@ class Fusion:
     recomputed: int = (
         1 << 22
     )  # bytes of a value that a later region may make anew: caches hold less
+    # columns for each multiprocessor of a GPU, and elements of all, from which on fewer columns would
+    # leave it idle if each were whole in a block
+    columns: int = 16
+    many: int = 1 << 19
     tail: int = 12  # equations that go on with sums which several blocks share
     seldom: int = 4  # reads of single elements for each costly one, from which on both are together
 

@@ -9,6 +9,7 @@ transpose, reshape by axes of size 1) belong to whoever reads through them.
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Mapping, Sequence
 from functools import cache
 from itertools import accumulate, count, pairwise
@@ -56,11 +57,12 @@ def fuse(graph: Graph, context: Context = NOTHING) -> Graph:
 def gathered(graph: Graph, context: Context = NOTHING) -> Fusion:
     """The groups of a graph's equations that become regions."""
     graph, tuning = without_dead_code(graph), context.tuning.fusion
-    fusion = Fusion(graph, tuning, gathers=context.gathers, tails=context.tails)
+    units = context.caps.multiprocessors if context.tails and context.caps else 0
+    fusion = Fusion(graph, tuning, None, context.gathers, context.tails, units)
     fusion.gather()
     parts = fusion.parts_of_long()
     if parts:
-        fusion = Fusion(graph, tuning, parts, context.gathers, context.tails)
+        fusion = Fusion(graph, tuning, parts, context.gathers, context.tails, units)
         fusion.gather()
     return fusion
 
@@ -111,16 +113,17 @@ def elements_of(eqn: Eqn) -> Sequence[Atom]:
 class Fusion:
     """`parts` gives equations of groups that would be too long a number each:
     unlike ones are kept apart. `gathers`: regions may read arrays at indices made in regions.
-    `tails`: they may go on with sums that no block has whole.
+    `tails`: they may go on with sums that no block has whole. `units`: multiprocessors of the GPU.
     """
 
     def __init__(
         self, graph: Graph, tuning: Sizes, parts: Mapping[int, int] | None = None,
-        gathers: bool = False, tails: bool = False,
+        gathers: bool = False, tails: bool = False, units: int = 0,
     ) -> None:  # fmt: skip
         self.graph, self.tuning, self.parts, self.gathers = graph, tuning, parts or {}, gathers
         # sums of what a product makes are for its own kernel, which goes on with none
         products = (e.outs for e in graph.eqns if isinstance(e.op, DotGeneral))
+        self.units = units
         self.tails, self.products = tails, {v for outs in products for v in outs}
         self.arguments = set(graph.inputs)
         self.leaders: dict[Group, Group] = {}
@@ -310,8 +313,8 @@ class Fusion:
             whole |= over
         axes = group.with_axes(entry, shape)
         tail: frozenset[int] = NO_AXES
-        if (whole is not group.whole or axes is not group.axes) and too_large(
-            axes, whole, self.tuning
+        if (whole is not group.whole or axes is not group.axes) and (
+            too_large(axes, whole, self.tuning) or self.leaves_idle(axes, whole, entry)
         ):
             tail = self.tail(group, eqn, entry, uses)
             if tail:
@@ -329,6 +332,16 @@ class Fusion:
         if over or tail:
             group.folded[var] = over or tail
         return True
+
+    def leaves_idle(self, axes: Mapping[int, int], whole: frozenset[int], lying: Dims) -> bool:
+        """True if blocks that have columns whole would be too few for the GPU, and columns long enough
+        that launches do not matter. `lying`: the axes of an array, the last of which lies along threads.
+        """
+        lane = next((a for a in reversed(lying) if a != NONE), NONE)
+        if not (self.units and whole) or lane in whole:
+            return False
+        rows, elements = math.prod(axes[a] for a in whole), math.prod(axes.values())
+        return elements >= self.tuning.many and elements < rows * self.tuning.columns * self.units
 
     def tail(self, group: Group, eqn: Eqn, entry: Dims, uses: Uses) -> frozenset[int]:
         """The axes that were folded to what an equation goes on with, if it does so element by
@@ -351,7 +364,8 @@ class Fusion:
         if names is None:
             return
         axes, folded, whole = joint(a, b, names)
-        if too_large(axes, whole, self.tuning):
+        lying = max((*a.entries.values(), *(named(names, e) for e in b.entries.values())), key=len)
+        if too_large(axes, whole, self.tuning) or self.leaves_idle(axes, whole, lying):
             return
         if (a.tails or b.tails) and len({*folded.values()} - {NO_AXES}) > 1:
             return

@@ -364,7 +364,7 @@ program.add(
     lambda x, r, w: (x * r) @ w.T,
     "bf16[2048,2048]",
     "bf16[2048,1]",
-    "bf16[512,2048]",
+    "bf16[192,2048]",
     targets=CUDA,
 )
 program.add("product_of_odd_rows", np.matmul, "bf16[65,67]", "bf16[67,69]", targets=CUDA)

@@ -185,7 +185,7 @@ def test_it_is_chosen_where_it_is_predicted_to_take_less_time() -> None:
     """To write an operand and to read it costs more than to make it again for each tile beside
     another, unless there are many of these, or much is done.
     """
-    few = (F16, 8192, 768), (F16, 8192, 768), (F16, 768, 768)
+    few = (F16, 8192, 768), (F16, 8192, 768), (F16, 768, 192)
     (title,) = titles(lambda x, y, w: (x * y) @ w, *few)
     assert title.startswith(BY_GROUPS)
     assert len(titles(lambda x, y, w: (x * y) @ w, *few, passes_off=("prologue",))) == 2

@@ -248,18 +248,17 @@ class GemmWgmmaMade(OfMade, WgmmaKernels):
 
 def longer(product: Product, tile: WgmmaTile, caps: Caps) -> float:
     """How many times as long as products alone a stage takes: clocks for an element of the left
-    operand, of products, shared memory, the cache, and lanes.
+    operand, of products, shared memory and the cache, which overlap, and of lanes, which do not:
+    those who make operands issue the products. Fitted on an H200 (docs/design/made.md).
     """
     (making,), size = product.makings, product.dtype.itemsize
     bytes_ = sum(x.dtype.itemsize for x in making.brought)
     done = operations(making.eqn, caps.speed.functions) + HANDLED * len(making.brought)
     done += len(making.sources) - len(making.brought)
-    others = (
-        (bytes_ + tile.columns * size / 64) / SHARED,  # each 64 rows read all of the right one
-        (bytes_ + tile.columns * size / tile.rows) / CACHED,
-        done / LANES,
-    )
-    return max(1.0, max(others) * caps.chip.tuning.wgmma.rate / (2 * tile.columns))
+    fed = max((bytes_ + tile.columns * size / 64) / SHARED,  # each 64 rows read all of the right one
+              (bytes_ + tile.columns * size / tile.rows) / CACHED)  # fmt: skip
+    clocks = caps.chip.tuning.wgmma.rate / (2 * tile.columns)  # in which an element is multiplied
+    return max(1.0, fed * clocks) + done / LANES * clocks
 
 
 @final
@@ -281,7 +280,7 @@ class MadeFirst(Apart):
         assert isinstance(op, ProductRegion)
         first = sum(self.first(e, caps) for e in op.prologues)
         product, small = without(problem, op), CudaSmallProduct()
-        if not small.refuses(product, caps):
+        if not small.refusal(product, caps):
             return first + small.seconds(product, Variant(), caps)
         return first + quickest(product, caps)
 
