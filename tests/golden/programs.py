@@ -362,9 +362,9 @@ program.add(
 program.add(
     "product_of_a_scaled_one",
     lambda x, r, w: (x * r) @ w.T,
-    "bf16[2048,2048]",
-    "bf16[2048,1]",
-    "bf16[192,2048]",
+    "bf16[8192,768]",
+    "bf16[8192,1]",
+    "bf16[192,768]",
     targets=CUDA,
 )
 program.add("product_of_odd_rows", np.matmul, "bf16[65,67]", "bf16[67,69]", targets=CUDA)
