@@ -132,6 +132,10 @@ SUITES = {
             ),
             *("concatenate", "concatenate-many", "five-points", "slopes", "pad"),
         ),
+        "cuda.candidates": (
+            *("nearest", "standardised", "softmax-down", "pull", "sort-rows", "sort-middle"),
+            *("bags", "embedding", "small-tanh", "long-softmax"),
+        ),
         "cuda.scans": (
             "cumsum-rows",
             "cumsum-columns",
