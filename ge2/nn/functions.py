@@ -431,7 +431,7 @@ def cross_entropy(
     `labels`: integers of the shape of logits without `axis`; or probabilities, floats of the shape
     of logits. `smoothing` is the part of a label's probability that is shared by all classes
     (Szegedy and others, 2015). Where a label is `ignore` the loss is 0, and the mean is over the
-    others. Labels that are no class raise IndexError on the CPU.
+    others. Where a label is no class the loss is NaN, or on the CPU, if it is too large, an IndexError.
 
     Raises InputError for labels that are neither, ShapeError for shapes that do not fit.
 
@@ -453,6 +453,8 @@ def cross_entropy(
         losses = -np.squeeze(np.take_along_axis(logs, np.expand_dims(safe, axis), axis), axis)
         if smoothing:
             losses = (1 - smoothing) * losses - smoothing * np.mean(logs, axis)
+        # no class, though an index: -1 would be the last, and beyond the last a GPU reads it, too
+        losses = np.where((safe >= 0) & (safe < logs.shape[axis]), losses, np.nan)
     if counted is None:
         return reduced(losses, reduction)
     losses = np.where(counted, losses, 0)

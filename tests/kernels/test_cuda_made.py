@@ -254,6 +254,24 @@ def test_no_spills(family: str, tile: str, architecture: str, name: str) -> None
     assert not usage.spills and usage.registers * kernel.block <= 1 << 16
 
 
+@needs_nvrtc
+@pytest.mark.exhaustive("name", "dtype")
+@pytest.mark.parametrize("dtype", [BF16, F16])
+@pytest.mark.parametrize(
+    "name", ["abs", "tanh", "reciprocal", "sqrt", "sin", "log1p", "divide", "power", "maximum"]
+)
+def test_no_product_waits_for_the_one_before(name: str, dtype: Any) -> None:
+    """Compilers say it where branches between products have them do so."""
+    function = getattr(np, name)
+    given = [np.zeros((512, 512), F32)] * function.nin
+    w = np.zeros((512, 512), dtype)
+    with config.using(prefer=(BY_GROUPS,), pins=(Pin(BY_GROUPS, "128 x 128"),)):
+        found = kernels(lambda w, *xs: function(*xs).astype(dtype) @ w, w, *given, arch="sm_90a")
+    ((_, text),) = [each for each in found if "left_made" in each[1]]
+    log = compiled(text, "sm_90a").log
+    assert "registers" in log and "serialized" not in log
+
+
 @needs_compiler
 @pytest.mark.parametrize("winner", [BY_WARPS, MadeFirst.name])
 @pytest.mark.parametrize("name", ["cast", "a norm's last step"])

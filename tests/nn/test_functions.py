@@ -11,8 +11,10 @@ from scipy import special
 
 import ge2
 from ge2 import nn
+from ge2.base.config import config
 from ge2.test_util import check_grads
 from tests.fake_cupy import stand_in
+from tests.together import needs_compiler
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 RNG = np.random.default_rng(0)
@@ -201,6 +203,21 @@ def test_ignored_labels_count_for_nothing():
         nn.cross_entropy(images, labels, axis=0, ignore=-100, smoothing=0.2, reduction="none"),
         nn.cross_entropy(LOGITS, labels, ignore=-100, smoothing=0.2, reduction="none"),
     )
+
+
+@needs_compiler
+@pytest.mark.parametrize("run", [lambda f: f, ge2.jit], ids=["eager", "jit"])
+def test_a_label_that_is_no_class_is_never_taken_for_another(run):
+    for label in (-1, -7):  # as indices these would be classes
+        labels = LABELS.copy()
+        labels[2] = label
+        losses = run(lambda x, y: nn.cross_entropy(x, y, reduction="none"))(LOGITS, labels)
+        assert np.isnan(losses).tolist() == [False, False, True, False, False]
+        assert np.isnan(run(lambda x, y: nn.cross_entropy(x, y, smoothing=0.1))(LOGITS, labels))
+    with pytest.raises(IndexError):
+        run(nn.cross_entropy)(LOGITS, LABELS + 7)
+    with config.using(executor="shim"):  # a GPU reads the last class in its place
+        assert np.isnan(ge2.jit(nn.cross_entropy)(LOGITS, np.array([0, 1, 7, 3, 4])))
 
 
 def test_losses_of_certain_and_of_impossible_predictions_are_finite_and_so_are_their_slopes():

@@ -14,6 +14,8 @@ from ge2.base.record import record
 from ge2.base.source import pattern
 from ge2.codegen.text import Argument, Operand, Text
 from ge2.ir import Dims, Eqn, Var
+from ge2.ir.op import FREE, SIMPLE
+from ge2.ops.elementwise import DIV
 from ge2.ops.graphs.region import ProductRegion, Region
 from ge2.ops.pointlike import Pointlike
 from ge2.ops.shape import BroadcastInDim, Reshape, Transpose
@@ -126,6 +128,17 @@ class Making:
     def brought(self) -> tuple[Source, ...]:
         """The arrays that have elements of their own for each line and term."""
         return tuple(x for x in self.sources if x.is_whole(self.operand))
+
+    @property
+    def straight(self) -> bool:
+        """True if no branch is in its code: compilers have all products of a warp group wait for those
+        before them, where fragments come from branches and several products go on meanwhile.
+        """
+        region = self.eqn.op
+        assert isinstance(region, Region)
+        brief = self.eqn.outs[0].type.dtype == BFLOAT16  # whose divisions are the hardware's
+        ops = [e.op for e in region.graph.eqns]
+        return all(op.cost in (FREE, SIMPLE) or (brief and op == DIV) for op in ops)
 
     def prologue(self, chip: Chip) -> Prologue:
         return prologue(self.eqn, self.operand, chip, True, self.numbers)

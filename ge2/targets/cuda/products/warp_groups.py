@@ -81,7 +81,7 @@ class Spread:
 class MadeLeft:
     """How a left operand is made, and of what: a row of its tiles has so many bytes. `ragged`: the
     last terms of a sum are fewer than a stage has; `crossed`: some lanes read later terms first, so
-    that no two meet in a bank.
+    that no two meet in a bank; `ahead`: of how many fragments products go on meanwhile.
     """
 
     how: Made
@@ -90,6 +90,7 @@ class MadeLeft:
     bytes: int
     ragged: bool
     crossed: bool
+    ahead: int
 
 
 @final
@@ -265,7 +266,11 @@ class WarpgroupProduct(TensorCores):
                 spread.append(self.spread(f"left{n}", x.name, source, batch))
         ragged = self.sums.size % self.terms > 0
         crossed = any(x.dtype.itemsize == 4 for x in making.brought)
-        return MadeLeft(how, tuple(brought), tuple(spread), self.left, ragged, crossed)
+        roomy = self.tile.rows * self.tile.columns <= self.chip.tuning.wgmma.crowded
+        ahead = 2 if roomy and making.straight else 1
+        return MadeLeft(
+            how, tuple(brought), tuple(spread), self.left, ragged, crossed, ahead
+        )  # fmt: skip
 
     def brought(self, map: str, name: str, x: Source, at: int, batch: list[str]) -> Brought:
         (rows,), dtype = x.axes.rows, x.dtype
