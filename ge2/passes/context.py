@@ -148,6 +148,17 @@ class TinyProducts:
 
 @final
 @record
+class ShortSums:
+    """Sums of few terms that are written out on a GPU."""
+
+    terms: int = 8  # of a sum, at most
+    elements: int = 1 << 18  # of all sums, at least: fewer take no longer in memory
+    times: int = 8  # as many elements as any array has that they are made of, at least
+    equations: int = 64  # that make all terms, at most
+
+
+@final
+@record
 class ProductsToSums:
     """Products that are reductions on a GPU."""
 
@@ -183,6 +194,7 @@ class Tuning:
     splitting: Splitting = Splitting()
     moves: Moves = Moves()
     tiny_products: TinyProducts = TinyProducts()
+    short_sums: ShortSums = ShortSums()
     products_to_sums: ProductsToSums = ProductsToSums()
     columns: int = 1024
     columns_beside_gathers: int = 16

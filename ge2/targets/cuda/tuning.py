@@ -131,6 +131,7 @@ class Columns:
     at_once: int = 128  # bytes that it then reads at once, at most
     costly: int = 16  # operations of an element, from which on a thread has one
     early: int = 16  # arrays that are read before rows are
+    together: int = 7  # elements of a row that a thread has though no access moves two of them
     rows: int = 8  # that a thread has at least, before others help it
 
 

@@ -152,7 +152,16 @@ class Lanes:
         # what lies elsewhere is read element by element: of neighbouring threads those lie side by side
         if self.read_alone() > len([p for p in lying if p not in self.problem.placed]):
             return 1
-        return self.places.pack(lying, self.tuning.registers)
+        found, extent = (
+            self.places.pack(lying, self.tuning.registers),
+            self.problem.axes.sizes[self.lane],
+        )
+        return extent if found == 1 < extent <= self.tuning.together and self.shares() else found
+
+    def shares(self) -> bool:
+        """True if much is computed, and folded, that is the same for all elements along the lane."""
+        works = [w for w in self.problem.works if w.kind == "compute" and self.lane not in w.axes]
+        return bool(self.over) and sum(w.cost for w in works) >= self.tuning.costly
 
     def read_alone(self) -> int:
         """Returns how many elements are read by themselves along the lane."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache as once
 from functools import partial
-from typing import Any, final
+from typing import Any, Final, final
 
 from ge2.base.record import record
 from ge2.choice.problem import Variant
@@ -32,6 +32,10 @@ from ge2.targets.cuda.limits import Chip
 # becomes an array.
 
 
+AGAIN: Final = 8  # times as large a value is as all arrays that it is made of, to be made twice
+CHEAP: Final = 200  # instructions of it, at most: those of as many bytes from memory, twice
+
+
 def cut(region: Region) -> tuple[Region, Region]:
     """The rows and what is gathered over them, and what comes after; else the equations up to the
     middle one of the reductions, and those after it.
@@ -45,8 +49,41 @@ def cut(region: Region) -> tuple[Region, Region]:
     late = [n for n in late if eqns[n].op.cost is not FREE]
     early = [n for n in range(late[0]) if eqns[n].op.cost is not FREE]
     early += [n for n in range(late[0], len(eqns)) if n not in late and eqns[n].op.cost is not FREE]
-    needed = {a for n in late for a in eqns[n].inputs} | outputs(region)
-    return half(region, early, needed), half(region, late, outputs(region))
+    late = sorted({*late, *made_again(region, late)})
+    inside = {*made_by(region, late)}
+    for e in eqns:
+        inside.update(e.outs if e.op.cost is FREE and inside.issuperset(e.inputs) else ())
+    needed = {a for n in late for a in eqns[n].inputs if a not in inside} | outputs(region)
+    return half(region, early, needed), half(
+        region, late, outputs(region) - {*made_by(region, early)}
+    )
+
+
+def made_by(region: Region, numbers: Sequence[int]) -> list[Var]:
+    return [v for n in numbers for v in region.graph.eqns[n].outs]
+
+
+def made_again(region: Region, late: Sequence[int]) -> list[int]:
+    """The equations of the first half by which the second makes large values again, where memory
+    would take longer than a few instructions: of arrays that are small beside them.
+    """
+    eqns = region.graph.eqns
+    makers: dict[Any, int] = {e.outs[0]: n for n, e in enumerate(eqns)}
+    found, waiting = set[int](), [a for n in late for a in eqns[n].inputs]
+    crossing = max(
+        (a.type.nbytes for a in waiting if makers.get(a, late[0]) not in late), default=0
+    )
+    while waiting:
+        n = makers.get(waiting.pop())
+        if n is not None and n not in found and n not in late:
+            if isinstance(eqns[n].op, Reduce | ArgReduce):
+                return []
+            found.add(n)
+            waiting += eqns[n].inputs
+    read = sum(v.type.nbytes for v in region.graph.inputs)
+    costs = sum(eqns[n].op.cost.instructions for n in found if eqns[n].op.cost is not FREE)
+    small = crossing > AGAIN * read and costs <= CHEAP
+    return [n for n in found if eqns[n].op.cost is not FREE] if small else []
 
 
 def is_divisible(region: Region) -> bool:

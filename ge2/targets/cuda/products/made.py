@@ -14,7 +14,7 @@ from ge2.base.record import record
 from ge2.base.source import pattern
 from ge2.codegen.text import Argument, Operand, Text
 from ge2.ir import Dims, Eqn, Var
-from ge2.ir.op import FREE, SIMPLE
+from ge2.ir.graph import FREE, SIMPLE
 from ge2.ops.elementwise import DIV
 from ge2.ops.graphs.region import ProductRegion, Region
 from ge2.ops.pointlike import Pointlike

@@ -10,9 +10,9 @@ struct alignas(WIDE * sizeof(T)) ge2_piece {
     T at[WIDE];
 };
 
-/* N elements of a thread's own. */
+/* N elements of a thread's own, of which as many are moved at once as have a power of two of bytes. */
 template <class T, int N>
-struct alignas(N * sizeof(T) < 16 ? N * sizeof(T) : 16) ge2_some {
+struct alignas((N * sizeof(T) & -(N * sizeof(T))) < 16 ? N * sizeof(T) & -(N * sizeof(T)) : 16) ge2_some {
     T at[N];
 };
 
