@@ -12,7 +12,7 @@ from ge2.base.source import Source
 from ge2.compile.pipeline import Search
 from ge2.ir import Atom, Eqn, Graph, Literal, Var, rename, without_dead_code
 from ge2.ops.graphs.loops import ScanLoop
-from ge2.ops.graphs.region import Region
+from ge2.ops.graphs.region import Region, readers_of
 from ge2.ops.shape import Barrier
 from ge2.program import Buffer, Program, computing, passes
 from ge2.program.timeline import Lifetime
@@ -333,10 +333,7 @@ class Unstacked:
 
 def unstacked(graph: Graph, wanted: Callable[[Var], bool]) -> Iterator[Unstacked]:
     """A way for each of the wanted stacks that loops alone read."""
-    readers: dict[Atom, list[Eqn]] = {}
-    for eqn in graph.eqns:
-        for a in dict.fromkeys(eqn.inputs):
-            readers.setdefault(a, []).append(eqn)
+    readers = readers_of(graph)
     for eqn in graph.eqns:
         if not isinstance(eqn.op, ScanLoop) or eqn.op.effect:
             continue
