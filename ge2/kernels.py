@@ -57,23 +57,9 @@ from ge2.trace import is_traced
 from ge2.transforms.arguments import make_jaxpr
 
 __all__ = [
-    "Candidate",
-    "Choice",
-    "Measured",
-    "Pin",
-    "Prefs",
-    "bench",
-    "check",
-    "families",
-    "launch",
-    "names",
-    "register",
-    "registered",
-    "select",
-    "unpin",
-    "unregister",
-    "use",
-]
+    "Candidate", "Choice", "Measured", "Pin", "Prefs", "bench", "check", "families", "launch", "names",
+    "register", "registered", "select", "unpin", "unregister", "use",
+]  # fmt: skip
 
 
 def names() -> tuple[str, ...]:

@@ -12,7 +12,7 @@ import pytest
 import ge2
 from ge2.base.config import config
 from ge2.base.errors import MemoryLimitError
-from ge2.compile.memory_candidates import unstacked
+from ge2.compile.memory.candidates import unstacked
 from ge2.ir import Graph, verify
 from ge2.passes.simplify import inline
 from ge2.trace import tidy

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, final
 from ge2.base.errors import MemoryLimitError
 from ge2.base.record import mutable, record
 from ge2.base.source import Printed, count_words, size_words, table
-from ge2.compile.memory_candidates import (
+from ge2.compile.memory.candidates import (
     Candidate,
     Repeat,
     Unstacked,
