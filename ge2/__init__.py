@@ -120,8 +120,8 @@ if _typing.TYPE_CHECKING:
     from ge2 import test_util as test_util
     from ge2 import tree_util as tree_util
     from ge2.dispatch.explain import explain as explain
-    from ge2.dispatch.op_call import op_call as op_call
     from ge2.dispatch.pins import tuning as tuning
+    from ge2.kernels import op_call as op_call
     from ge2.transforms import checkpoint_policies as checkpoint_policies
     from ge2.transforms.autocast import Policy as Policy
     from ge2.transforms.autocast import autocast as autocast
@@ -143,7 +143,7 @@ else:
         "Policy": "ge2.transforms.autocast",
         "autocast": "ge2.transforms.autocast",
         "explain": "ge2.dispatch.explain",
-        "op_call": "ge2.dispatch.op_call",
+        "op_call": "ge2.kernels",
         "tuning": "ge2.dispatch.pins",
         "closure_convert": "ge2.transforms.custom_gradient",
         "custom_batch": "ge2.transforms.custom_gradient",

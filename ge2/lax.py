@@ -20,18 +20,18 @@ from ge2.transforms.solves import custom_linear_solve as custom_linear_solve
 from ge2.transforms.solves import custom_root as custom_root
 
 if TYPE_CHECKING:
-    from ge2.numpy.access.dynamic import clamp as clamp
-    from ge2.numpy.access.dynamic import dynamic_index_in_dim as dynamic_index_in_dim
-    from ge2.numpy.access.dynamic import dynamic_slice as dynamic_slice
-    from ge2.numpy.access.dynamic import dynamic_slice_in_dim as dynamic_slice_in_dim
-    from ge2.numpy.access.dynamic import dynamic_update_index_in_dim as dynamic_update_index_in_dim
-    from ge2.numpy.access.dynamic import dynamic_update_slice as dynamic_update_slice
-    from ge2.numpy.access.dynamic import dynamic_update_slice_in_dim as dynamic_update_slice_in_dim
-    from ge2.numpy.access.dynamic import index_in_dim as index_in_dim
-    from ge2.numpy.access.dynamic import select as select
-    from ge2.numpy.access.dynamic import select_n as select_n
-    from ge2.numpy.access.dynamic import slice as slice
-    from ge2.numpy.access.dynamic import slice_in_dim as slice_in_dim
+    from ge2.numpy.access.at import clamp as clamp
+    from ge2.numpy.access.at import dynamic_index_in_dim as dynamic_index_in_dim
+    from ge2.numpy.access.at import dynamic_slice as dynamic_slice
+    from ge2.numpy.access.at import dynamic_slice_in_dim as dynamic_slice_in_dim
+    from ge2.numpy.access.at import dynamic_update_index_in_dim as dynamic_update_index_in_dim
+    from ge2.numpy.access.at import dynamic_update_slice as dynamic_update_slice
+    from ge2.numpy.access.at import dynamic_update_slice_in_dim as dynamic_update_slice_in_dim
+    from ge2.numpy.access.at import index_in_dim as index_in_dim
+    from ge2.numpy.access.at import select as select
+    from ge2.numpy.access.at import select_n as select_n
+    from ge2.numpy.access.at import slice as slice
+    from ge2.numpy.access.at import slice_in_dim as slice_in_dim
 
 __all__ = [
     "associative_scan",
@@ -69,9 +69,9 @@ publish(globals())
 def __getattr__(name: str) -> Any:
     if name not in LATE:
         raise AttributeError(lacking("ge2.lax", name, __all__))
-    from ge2.numpy.access import dynamic
+    from ge2.numpy.access import at
 
-    found = globals()[name] = published(getattr(dynamic, name), "ge2.lax")
+    found = globals()[name] = published(getattr(at, name), "ge2.lax")
     return found
 
 

@@ -21,7 +21,7 @@ from benchmarks.options import USUAL, Options
 from benchmarks.peers import peer
 from benchmarks.record import AtMost, Row
 from ge2.choice.choose import Choice
-from ge2.targets.cuda.load.cudnn import frontend
+from ge2.targets.cuda.load.libraries import frontend
 
 ROUNDS = 12
 FAMILY, BACKWARD = "wgmma attention", "wgmma attention backward"

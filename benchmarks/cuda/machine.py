@@ -12,7 +12,7 @@ from typing import Any, final
 import numpy as np
 
 from ge2.base.errors import DeviceError
-from ge2.targets.cuda.load.cublaslt import library
+from ge2.targets.cuda.load.libraries import library
 from ge2.targets.cuda.load.toolkit import driver, nvrtc
 
 

@@ -19,7 +19,7 @@ from ge2.base.errors import InputError
 from ge2.base.source import count_words, size_words, table
 from ge2.choice.problem import Measured
 from ge2.choice.record import ROW, Entry, entries, ratios_of, stale
-from ge2.cli.load import FUNCTION, Look, add_function, add_output, deliver, named
+from ge2.cli.load import FUNCTION, Look, add_executor, add_function, add_output, deliver, named
 from ge2.compile.race import Tuned, on_stderr, tune
 from ge2.dispatch.explain import explain
 from ge2.dispatch.explanation import ROUNDS, Explanation, Profile, Row, profile
@@ -99,8 +99,7 @@ def tune_arguments(parser: argparse.ArgumentParser) -> None:
     option = parser.add_argument
     option("--budget", type=float, default=30.0, help="seconds to measure (%(default)s)")
     option("--again", action="store_true", help="measure what is in the record, too")
-    executors = ("c", "shim")
-    option("--executor", choices=executors, help="in place of GE2_EXECUTOR; shim: for a GPU")
+    add_executor(parser, "c", "shim")
     option(
         "--report", action="store_true", help="print how far predictions are off, of all measured"
     )
@@ -401,8 +400,7 @@ def row_data(of: Row) -> dict[str, Any]:
 def explain_arguments(parser: argparse.ArgumentParser) -> None:
     add_function(parser)
     option = parser.add_argument
-    executors = ("c", "blocked", "shim")
-    option("--executor", choices=executors, help="in place of GE2_EXECUTOR; shim: for a GPU")
+    add_executor(parser, "c", "blocked", "shim")
     option("--arch", default="", help="as CUDA for such a GPU, which need not be here: sm_90a")
     option("--time", action="store_true", help="run it on drawn arrays, and time each kernel")
     option("--all", action="store_true", help="with equations, and kernels of other operations")

@@ -229,6 +229,11 @@ def add_function(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_executor(parser: argparse.ArgumentParser, *executors: str) -> None:
+    words = "in place of GE2_EXECUTOR; shim: for a GPU"
+    parser.add_argument("--executor", choices=executors, help=words)
+
+
 def add_output(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON and nothing else")
     parser.add_argument("-o", "--output", metavar="FILE", help="write to a file, not to the screen")

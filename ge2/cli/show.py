@@ -14,7 +14,7 @@ from ge2.base.config import config
 from ge2.base.errors import Ge2Error
 from ge2.base.record import record
 from ge2.base.source import count_words, size_words, table
-from ge2.cli.load import Look, add_function, add_output, columns, deliver, named
+from ge2.cli.load import Look, add_executor, add_function, add_output, columns, deliver, named
 from ge2.compile.compile import compile_graph, how_to_make, stand_in
 from ge2.compile.executable import Executable
 from ge2.program.records import PLACES, KernelRecord, cut, places
@@ -61,9 +61,8 @@ def show_arguments(parser: argparse.ArgumentParser) -> None:
     add_function(parser)
     option, stages = parser.add_argument, (*STAGES, "all")
     option("--stage", choices=stages, action="append", help="show this alone; may be repeated")
-    executors = ("c", "blocked", "shim")
     option("--all", action="store_true", help="of choices: families of other operations by name")
-    option("--executor", choices=executors, help="in place of GE2_EXECUTOR; shim: for a GPU")
+    add_executor(parser, "c", "blocked", "shim")
     add_output(parser)
 
 

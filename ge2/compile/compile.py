@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ge2.compile.catalog import Smaller
-    from ge2.compile.memory_limit import Remat
+    from ge2.compile.memory import Remat
     from ge2.targets.cuda.device import Device
     from ge2.trace.writes import Writes
 
@@ -365,7 +365,7 @@ def helping(graph: Graph, how: How, limit: int, peak: int) -> Remat | None:
     """The values that a program for which there was no memory would compute again to fit, if they
     are found soon.
     """
-    from ge2.compile.memory_limit import estimated  # hardly ever needed
+    from ge2.compile.memory import estimated  # hardly ever needed
 
     tidy = run(FIRST, graph, how.context)
     return estimated(
@@ -379,7 +379,7 @@ def fitting(graph: Graph, limit: int, how: How) -> Executable:
     Loops stay unrolled while that is looked for, since it may be of any iteration, and are rolled
     then if the program still fits.
     """
-    from ge2.compile.memory_limit import Remat, fitted  # hardly ever needed
+    from ge2.compile.memory import Remat, fitted  # hardly ever needed
 
     whole = run(FIRST, graph, how.context, how.called)
     planned, begun = planners(how)

@@ -37,7 +37,7 @@ from ge2.trace.writes import Writes
 
 if TYPE_CHECKING:
     from ge2.compile.catalog import Shortage, Smaller
-    from ge2.compile.memory_limit import Remat
+    from ge2.compile.memory import Remat
     from ge2.program.assembler import Meter
     from ge2.targets.cuda.device import Device
     from ge2.targets.cuda.loops import LoopBody

@@ -34,7 +34,7 @@ from ge2.ops.attention.scores import around_core, core, scores_to_derive
 from ge2.ops.dot import DotGeneral
 from ge2.ops.graphs.control import Call, inlined, past_barriers
 from ge2.ops.graphs.loops import ScanLoop
-from ge2.ops.graphs.region import ProductRegion, Region, Resident
+from ge2.ops.graphs.region import ProductRegion, Region, Resident, readers_of
 from ge2.ops.pointlike import Pointlike
 from ge2.ops.reduce import ArgReduce, Reduce
 from ge2.ops.shape import Transpose
@@ -208,10 +208,7 @@ def as_written(graph: Graph) -> Graph:
     """The graph with the derivative of the user's equations where attention has no kernel, forward
     and backward being in it: what there would be, had nothing been recognised.
     """
-    readers: dict[Atom, list[Eqn]] = {}
-    for e in graph.eqns:
-        for a in dict.fromkeys(e.inputs):
-            readers.setdefault(a, []).append(e)
+    readers = readers_of(graph)
     made: dict[int, Eqn] = {}
     for e in graph.eqns:
         op = e.op

@@ -20,7 +20,7 @@ from ge2.ops.dot import DotGeneral
 from ge2.ops.elementwise import MUL, ConvertElementType
 from ge2.ops.graphs.control import Cond
 from ge2.ops.graphs.loops import ScanLoop
-from ge2.ops.graphs.region import ProductRegion, Region
+from ge2.ops.graphs.region import ProductRegion, Region, readers_of
 from ge2.ops.graphs.while_loop import WhileLoop
 from ge2.ops.pointlike import Pointlike
 from ge2.ops.reduce import ArgReduce, Reduce
@@ -352,10 +352,7 @@ def gated_products(graph: Graph, context: Context) -> Graph:
     limits = context.caps
     if not isinstance(limits, Limits) or not any(isinstance(e.op, Slice) for e in graph.eqns):
         return graph
-    readers = defaultdict[Atom, list[Eqn]](list)
-    for e in graph.eqns:
-        for a in dict.fromkeys(e.inputs):
-            readers[a].append(e)
+    readers = readers_of(graph)
     known = Epilogues(graph, limits)
     whole = dict[Var, Values]()  # of each product, with what is done to both halves of it
     for e in graph.eqns:
@@ -381,7 +378,7 @@ def before_halves(h: Var, readers: Readers, outputs: Values) -> Values:
     """
     whole, cuts = dict.fromkeys([h]), defaultdict[Slice, list[Var]](list)
     for v in (waiting := [h]):
-        for e in readers[v]:
+        for e in readers.get(v, ()):
             if isinstance(e.op, Slice):
                 cuts[e.op].append(e.outs[0])
             elif isinstance(e.op, Pointlike) and len(e.outs) == 1:
@@ -410,7 +407,7 @@ def made_of(values: Iterable[Var], readers: Readers) -> set[Var]:
     """Returns all values that elementwise operations compute from the given ones."""
     found, waiting = set[Var](), [*values]
     while waiting:
-        for e in readers[waiting.pop()]:
+        for e in readers.get(waiting.pop(), ()):
             if isinstance(e.op, Pointlike):
                 waiting += [y for y in e.outs if y not in found]
                 found.update(e.outs)

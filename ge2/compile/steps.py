@@ -12,7 +12,7 @@ from ge2.codegen.layout import Layout, plain, reshaped
 from ge2.compile.catalog import select
 from ge2.compile.writes import is_view
 from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Var
-from ge2.ops.graphs.region import InRuns, ProductRegion, Region
+from ge2.ops.graphs.region import InRuns, ProductRegion, Region, readers_of
 from ge2.ops.index import Gather
 from ge2.ops.reduce import Reduce
 from ge2.ops.shape import BroadcastInDim, Concatenate, Iota, Pad, Reshape, Transpose
@@ -259,10 +259,7 @@ class Order:
         self.graph = graph
         self.at = {e: i for i, e in enumerate(graph.eqns)}
         self.makers = {v: e for e in graph.eqns for v in e.outs}
-        self.users: dict[Atom, list[Eqn]] = {}
-        for e in graph.eqns:
-            for a in dict.fromkeys(a for a in e.inputs if type(a) is Var):
-                self.users.setdefault(a, []).append(e)
+        self.users = readers_of(graph)
         self.returned = {a for a in graph.outputs if type(a) is Var}
         self.before: dict[Eqn, Sequence[Eqn]] = {}
 

@@ -14,7 +14,7 @@ from ge2.base.errors import ArgumentError, WideningError
 from ge2.base.record import record
 from ge2.base.source import Printed, Source, counted, here
 from ge2.base.treedef import Structure, named, root_text, same_data
-from ge2.dispatch.capture import Token
+from ge2.dispatch.closures.capture import Token
 from ge2.dispatch.signature import Same, Static, is_static, key_text
 from ge2.ir import ArrayType, Atom, Eqn, Graph, Literal, Var
 

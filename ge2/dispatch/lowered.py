@@ -28,7 +28,7 @@ from ge2.ops.graphs.loops import RepeatLoop, ScanLoop, ScanSaving
 if TYPE_CHECKING:
     from ge2.compile.catalog import Memory
     from ge2.compile.executable import Executable
-    from ge2.compile.memory_limit import Remat
+    from ge2.compile.memory import Remat
     from ge2.program.records import Kernels
     from ge2.program.timeline import Timeline
 

@@ -18,8 +18,7 @@ from typing import Any, final
 from ge2.base.errors import ImpureError
 from ge2.base.source import here, of_function
 from ge2.base.treedef import kind_of
-from ge2.dispatch.capture import Plan, Scope, all_leaves, functions_in
-from ge2.dispatch.objects import (
+from ge2.dispatch.closures import (
     BUILTIN_METHODS,
     MISSING,
     Path,
@@ -29,6 +28,7 @@ from ge2.dispatch.objects import (
     reads_of,
     slots_of,
 )
+from ge2.dispatch.closures.capture import Plan, Scope, all_leaves, functions_in
 from ge2.dispatch.signature import is_array, leaves_of, title
 from ge2.transforms.custom import CustomRule
 

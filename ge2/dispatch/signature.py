@@ -28,7 +28,7 @@ from ge2.base.errors import Ge2Error, InputError, PytreeError
 from ge2.base.pytree import Structure, flatten, register_leaf, why_leaf
 from ge2.base.source import here
 from ge2.base.treedef import exact, kind_of
-from ge2.dispatch.objects import MISSING, attributes_of, held_by, holds_names, is_plain
+from ge2.dispatch.closures import MISSING, attributes_of, held_by, holds_names, is_plain
 from ge2.ir import ArrayType, Evaluate, ShapeDtypeStruct, current, type_of
 from ge2.trace import check_type, is_traced, title_of
 from ge2.transforms.arguments import Arguments

@@ -41,7 +41,7 @@ from ge2.compile.compile import compile_graph
 from ge2.compile.executable import Executable
 from ge2.compile.race import benches, verified
 from ge2.compile.user_kernels import caps_of, catalog, choice_of
-from ge2.compile.user_operations import (
+from ge2.compile.user_kernels.operations import (
     Role,
     full,
     graph_of,

@@ -20,7 +20,7 @@ import numpy as np
 from ge2.base.arrays import HALF
 from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Op, Var, without_dead_code
 from ge2.ops.elementwise import ADD, SUB, WHERE
-from ge2.ops.graphs.region import InRuns, Region
+from ge2.ops.graphs.region import InRuns, Region, readers_of
 from ge2.ops.index import UpdateSlice
 from ge2.ops.pointlike import Pointlike
 from ge2.ops.random import Draw
@@ -105,10 +105,7 @@ class Sweep:
     def __init__(self, graph: Graph, tuning: Moves) -> None:
         self.tuning, self.changed = tuning, False
         self.makers: dict[Atom, Eqn] = {v: e for e in graph.eqns for v in e.outs}
-        self.readers: dict[Atom, list[Eqn]] = {}
-        for eqn in graph.eqns:
-            for a in dict.fromkeys(eqn.inputs):
-                self.readers.setdefault(a, []).append(eqn)
+        self.readers = readers_of(graph)
         self.reads: Counter[Atom] = Counter(a for e in graph.eqns for a in e.inputs)
         self.reads.update(graph.outputs)
         self.results = frozenset(graph.outputs)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, final
 
@@ -14,6 +14,7 @@ from ge2.base.errors import TypeRuleError
 from ge2.base.record import record
 from ge2.ir import ArrayType, Atom, Dims, Eqn, Graph, Literal, Op, Var, without_dead_code
 from ge2.ops.elementwise import BY_NAME, WHERE, ConvertElementType
+from ge2.ops.graphs.region import readers_of
 from ge2.ops.pointlike import Pointlike
 from ge2.ops.reduce import ReduceMax, ReduceMin
 from ge2.ops.shape import BroadcastInDim, Concatenate, Iota, Reshape, Slice
@@ -54,18 +55,8 @@ class OrderStatistics(Op):
 def order_statistics(graph: Graph, context: Context = NOTHING) -> Graph:
     """The graph with selections in place of sorts of which few elements are read."""
     sorts = {e.outs[0]: e for e in graph.eqns if isinstance(e.op, Sort)}
-    if not sorts:
-        return graph
-    readers: dict[Var, list[Eqn | None]] = {v: [] for v in sorts}
-    for eqn in graph.eqns:
-        for a in eqn.inputs:
-            if isinstance(a, Var) and a in readers:
-                readers[a].append(eqn)
-    for v in graph.outputs:
-        if isinstance(v, Var) and v in readers:
-            readers[v].append(None)
-    most = context.tuning.statistics
-    found = {v: ranks for v, e in sorts.items() if (ranks := ranks_of(e, readers[v], most))}
+    most, read = context.tuning.statistics, read_slices(graph, sorts)
+    found = {v: ranks for v, slices in read.items() if (ranks := ranks_of(sorts[v], slices, most))}
     if not found:
         return graph
     chosen = {v: Var(selection(sorts[v], ranks).infer(v.type)[0]) for v, ranks in found.items()}
@@ -82,20 +73,26 @@ def order_statistics(graph: Graph, context: Context = NOTHING) -> Graph:
     return Graph(graph.inputs, tuple(eqns), graph.outputs, graph.consts)
 
 
-def ranks_of(eqn: Eqn, readers: Sequence[Eqn | None], most: int) -> Dims:
-    """The ranks that slices of a sorted array read; () where it is read otherwise, or much of it."""
-    op, (x,) = eqn.op, eqn.inputs
-    assert isinstance(op, Sort)
-    axis, found = op.axis, set[int]()
-    for reader in readers:
-        if reader is None or not isinstance(reader.op, Slice) or reader.op.step[axis] != 1:
-            return ()
-        start, stop = reader.op.start[axis], reader.op.stop[axis]
-        if stop - start > most:
-            return ()
-        found.update(range(start, stop))
-    few = len(found) <= max(2, min(most, x.type.shape[axis] // 4))
-    return tuple(sorted(found)) if few and x.type.dtype not in COMPLEX else ()
+def read_slices(graph: Graph, sorts: Mapping[Var, Eqn]) -> dict[Var, list[range]]:
+    """The ranks that each reader of sorted arrays takes, of those that nothing but slices reads."""
+    readers = readers_of(graph) if sorts else {}
+    found: dict[Var, list[range]] = {}
+    for v, sort in sorts.items():
+        axis: int = sort.op.axis  # type: ignore[attr-defined]
+        ops = [e.op for e in readers.get(v, ())]
+        slices = [op for op in ops if isinstance(op, Slice) and op.step[axis] == 1]
+        if len(slices) == len(ops) and v not in graph.outputs:
+            found[v] = [range(op.start[axis], op.stop[axis]) for op in slices]
+    return found
+
+
+def ranks_of(eqn: Eqn, slices: Sequence[range], most: int) -> Dims:
+    """The ranks that slices of a sorted array read; () if these are many."""
+    (x,), axis = eqn.inputs, eqn.op.axis  # type: ignore[attr-defined]
+    if x.type.dtype in COMPLEX or any(len(each) > most for each in slices):
+        return ()
+    found = sorted({rank for each in slices for rank in each})
+    return tuple(found) if len(found) <= max(2, min(most, x.type.shape[axis] // 4)) else ()
 
 
 def selection(eqn: Eqn, ranks: Dims) -> OrderStatistics:
@@ -133,18 +130,9 @@ INT32: Final = np.dtype(np.int32)
 def few_ranks(graph: Graph, context: Context = NOTHING) -> Graph:
     """The graph with folds in place of sorts of which few of the first or the last are read."""
     sorts = {e.outs[0]: e for e in graph.eqns if isinstance(e.op, Sort | ArgSort)}
-    if not sorts:
-        return graph
-    readers: dict[Atom, list[Eqn | None]] = {v: [] for v in sorts}
-    for eqn in graph.eqns:
-        for a in dict.fromkeys(eqn.inputs):
-            if a in readers:
-                readers[a].append(eqn)
-    for v in graph.outputs:
-        if v in readers:
-            readers[v].append(None)
     most, rows = context.tuning.ranks
-    found = {v: r for v, e in sorts.items() if (r := few_ranks_of(e, readers[v], most, rows))}
+    read = read_slices(graph, sorts)
+    found = {v: r for v, s in read.items() if (r := few_ranks_of(sorts[v], s, most, rows))}
     if not found:
         return graph
     ranks: dict[Atom, Ranks] = {}
@@ -161,18 +149,15 @@ def few_ranks(graph: Graph, context: Context = NOTHING) -> Graph:
     return without_dead_code(Graph(graph.inputs, tuple(eqns), graph.outputs, graph.consts))
 
 
-def few_ranks_of(eqn: Eqn, readers: Sequence[Eqn | None], most: int, shortest: int) -> range | None:
+def few_ranks_of(eqn: Eqn, slices: Sequence[range], most: int, shortest: int) -> range | None:
     """The first or the last ranks, if slices read a few of these alone."""
     (x,), axis = eqn.inputs, eqn.op.axis  # type: ignore[attr-defined]
     n, dtype = x.type.shape[axis], x.type.dtype
     if n < shortest or not x.type.size or (dtype not in BITS and dtype not in INTEGERS):
         return None
-    begin, end = n, 0
-    for reader in readers:
-        if reader is None or not isinstance(reader.op, Slice) or reader.op.step[axis] != 1:
-            return None
-        begin, end = min(begin, reader.op.start[axis]), max(end, reader.op.stop[axis])
-    if not readers or begin >= end:
+    begin = min((each.start for each in slices), default=n)
+    end = max((each.stop for each in slices), default=0)
+    if begin >= end:
         return None
     if end <= most:
         return range(end)

@@ -9,6 +9,7 @@ from typing import Any, Final, final
 
 from ge2.base.arrays import HALF
 from ge2.ir import Atom, Dims, Eqn, Graph, GraphOp, Literal, Op, Var, without_dead_code
+from ge2.ops.graphs.region import readers_of
 from ge2.ops.pointlike import Pointlike
 from ge2.ops.reduce import Reduce
 from ge2.ops.shape import BroadcastInDim, Concatenate, Pad, Slice
@@ -63,11 +64,7 @@ class Uses:
     def __init__(self, graph: Graph, tuning: Splitting) -> None:
         self.graph, self.tuning = graph, tuning
         self.makers: dict[Var, Eqn] = {e.outs[0]: e for e in graph.eqns if len(e.outs) == 1}
-        self.readers: dict[Var, list[Eqn]] = {}
-        for eqn in graph.eqns:
-            for a in dict.fromkeys(eqn.inputs):
-                if isinstance(a, Var):
-                    self.readers.setdefault(a, []).append(eqn)
+        self.readers = readers_of(graph)
         self.counts = Counter(a for e in graph.eqns for a in e.inputs if isinstance(a, Var))
         self.results = frozenset(a for a in graph.outputs if isinstance(a, Var))
         self.counts.update(a for a in graph.outputs if isinstance(a, Var))

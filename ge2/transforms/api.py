@@ -18,16 +18,19 @@ from ge2.transforms.arguments import Arguments, Results, checked_type, numbered,
 from ge2.transforms.graphs.partition import DISPATCH, partition
 from ge2.transforms.graphs.rules import DERIVE, empty, vjp_graph
 from ge2.transforms.pullback import (
+    Derivative,
+    Memory,
     Part,
     Pullback,
     PullRule,
     Pushforward,
     PushRule,
     TangentSpace,
+    memory_of,
+    repeated,
     tangents_in,
     tangents_like,
 )
-from ge2.transforms.remembered import Derivative, Memory, memory_of, repeated
 
 Function = Callable[..., Any]
 Argnums = int | Sequence[int]

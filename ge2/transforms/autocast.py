@@ -25,7 +25,7 @@ from ge2.ops.shape import BroadcastInDim, Concatenate, Pad, Reshape, Slice, Tran
 from ge2.ops.sort import BitcastConvertType
 from ge2.trace import run, tidy
 from ge2.transforms.arguments import Arguments, Results, owned
-from ge2.transforms.remembered import remembering
+from ge2.transforms.pullback import remembering
 
 __all__ = ["Policy", "autocast"]
 

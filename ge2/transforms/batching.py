@@ -28,7 +28,7 @@ from ge2.transforms.arguments import (
     placed,
 )
 from ge2.transforms.graphs.rules import DERIVE, is_float0, vmap_graph
-from ge2.transforms.remembered import remembering
+from ge2.transforms.pullback import remembering
 
 # -------- `vmap`: a function over an axis of its arguments.
 

@@ -23,7 +23,7 @@ from ge2.targets.cuda.launch import Launch
 from ge2.targets.cuda.launch import graph as native
 from ge2.targets.cuda.launch.library_call import HostProduct, LibraryEpilogue, Wanted
 from ge2.targets.cuda.limits import H200
-from ge2.targets.cuda.load import cublaslt
+from ge2.targets.cuda.load import libraries
 from ge2.targets.cuda.products.gemm import by_blas, tight
 from tests.backends.fake_driver import (
     HERE,
@@ -60,7 +60,7 @@ def made():
 @pytest.fixture
 def device(driver, monkeypatch):
     monkeypatch.setattr(native, "LIBRARY", driver.path)
-    monkeypatch.setattr(cublaslt, "library", lambda: cublaslt.Library(driver.path))
+    monkeypatch.setattr(libraries, "library", lambda: libraries.Library(driver.path))
     cuda = SimpleNamespace(
         get_current_stream=lambda: SimpleNamespace(ptr=0),
         runtime=SimpleNamespace(free=lambda place: None),
@@ -100,7 +100,7 @@ def run_of(device, made, call, how):
 @pytest.mark.parametrize("name", CASES)
 def test_products_are_those_of_numpy(device, made, how, name):
     wanted, (a, b, y) = wanted_of(name)
-    call = cublaslt.Blas(device).product(wanted)
+    call = libraries.Blas(device).product(wanted)
     assert call.by == "cuBLASLt" and call.workspace == (64 if name == "with scratch" else 0)
     assert len(call.functions) == len(wanted.gemm.calls) >= (2 if name == "several calls" else 1)
     run, scratch, kept = run_of(device, made, call, how), np.zeros(64, np.uint8), []
@@ -134,7 +134,7 @@ def test_epilogues_are_those_of_numpy(device, made, how, kind):
     _, gemm = by_blas(op, *types, lies, 16)
     epilogue = LibraryEpilogue(kind, 16 * ("v" in has), 16 * ("m" in has), 16 * ("m" in has))
     wanted = Wanted(gemm, FLOAT32, FLOAT32, epilogue=epilogue)
-    call = cublaslt.Blas(device).product(wanted)
+    call = libraries.Blas(device).product(wanted)
     assert len(call.functions) == 1 + len(has)
     given = *map(at, range(3 + len(has))), at(3 + len(has)) if call.workspace else None
     launch = Launch(call, (), (), 0, given, "dot_general", "model.py:3", frozenset(range(2, 6)))
@@ -166,7 +166,7 @@ def test_epilogues_are_those_of_numpy(device, made, how, kind):
 
 def test_a_description_with_addresses_belongs_to_one_program(device):
     wanted, _ = wanted_of("plain")
-    blas = cublaslt.Blas(device)
+    blas = libraries.Blas(device)
     relu = replace(wanted, epilogue=LibraryEpilogue("RELU_BIAS", 4))
     assert blas.product(wanted) is blas.product(wanted)
     assert blas.product(relu) is not blas.product(relu)
@@ -176,7 +176,7 @@ def test_a_description_with_addresses_belongs_to_one_program(device):
 
 def test_further_algorithms_are_asked_for(device):
     wanted, _ = wanted_of("with scratch")
-    blas = cublaslt.Blas(device)
+    blas = libraries.Blas(device)
     found = [blas.product(replace(wanted, algorithm=n)) for n in range(4)]
     assert [call is not None for call in found] == [True, True, True, False]
     assert [call.owner.heuristic.algorithm.data[1] for call in found[:3]] == [0, 1, 2]
@@ -185,7 +185,7 @@ def test_further_algorithms_are_asked_for(device):
 @pytest.mark.parametrize("how", ["one by one", "python"])
 def test_what_the_library_says_of_an_error(device, made, how):
     wanted, (a, b, y) = wanted_of("plain")
-    call = cublaslt.Blas(device).product(wanted)
+    call = libraries.Blas(device).product(wanted)
     call.owner.one.value = 2.0
     run = run_of(device, made, call, how)
     arrays = [np.zeros(shape, np.float32) for shape in (a, b, y)]
@@ -198,7 +198,7 @@ def test_what_the_library_says_of_an_error(device, made, how):
 def test_what_a_product_is_described_by_lives_as_long_as_it(device, made, driver):
     gc.collect()
     before = seen(driver, "made")
-    blas = cublaslt.Blas(device)
+    blas = libraries.Blas(device)
     call = blas.product(wanted_of("batches")[0])
     assert call is blas.product(wanted_of("batches")[0]) and seen(driver, "made") == before + 4
     run = run_of(device, made, call, "one by one")
@@ -215,4 +215,4 @@ def test_one_file_knows_the_library():
     templates = folder.parent / "templates"
     files = [*folder.rglob("*.py"), *templates.rglob("*.[ch]"), *templates.rglob("*.cu*")]
     knows = [file.name for file in files if "cublasLtMatmul" in file.read_text(encoding="utf-8")]
-    assert knows == ["cublaslt.py"]
+    assert knows == ["libraries.py"]

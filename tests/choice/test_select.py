@@ -11,8 +11,7 @@ import ge2
 from ge2 import kernels
 from ge2.base.config import config
 from ge2.base.errors import InputError
-from ge2.kernels import Pin, Prefs, select
-from ge2.numpy.rare.layers import FUNCTIONS
+from ge2.kernels import FUNCTIONS, Pin, Prefs, select
 from ge2.ops.elementwise import BY_NAME
 from ge2.targets.cuda.limits import A100
 
@@ -79,7 +78,7 @@ def test_half_types_are_rounded_once() -> None:
 
 
 def test_it_is_remembered_by_its_signature() -> None:
-    from ge2.dispatch.op_call import compiled
+    from ge2.kernels import compiled
 
     ge2.op_call("gelu", X)
     f = compiled("gelu", ())

@@ -12,7 +12,7 @@ from ge2 import kernels
 from ge2.base.config import config
 from ge2.base.errors import InputError
 from ge2.choice.user_kernels import load
-from ge2.compile.user_operations import role_of, types_of
+from ge2.compile.user_kernels.operations import role_of, types_of
 from ge2.dispatch import user_kernels
 from ge2.dispatch.user_kernels import Case, one_step, run_in
 from ge2.targets.cuda.emulator import OfflineDevice, ShimDevice

@@ -11,7 +11,7 @@ from ge2.base.config import config
 from ge2.base.errors import InputError
 from ge2.choice.user_kernels import load
 from ge2.compile.user_kernels import operation
-from ge2.compile.user_operations import role_of, types_of
+from ge2.compile.user_kernels.operations import role_of, types_of
 from ge2.targets.cuda.emulator import OfflineDevice
 from ge2.targets.cuda.limits import H200
 from tests.choice.user_kernels import change, needs_compiler

@@ -10,8 +10,8 @@ import pytest
 
 import ge2
 from ge2.base.config import config
-from ge2.targets.cuda.load.cudnn import frontend
 from ge2.targets.cuda.load.gpu import current_gpu
+from ge2.targets.cuda.load.libraries import frontend
 from tests.kernels.attention_cases import (
     BACKWARD,
     BF16,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ge2.dispatch.objects import halves, reads_of
+from ge2.dispatch.closures import halves, reads_of
 
 HELD: dict[Any, Any] = {}
 

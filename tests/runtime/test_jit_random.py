@@ -15,7 +15,7 @@ import pytest
 from numpy.random import randn
 
 import ge2
-from ge2.dispatch import unseen as purity
+from ge2.dispatch.closures import unseen as purity
 from ge2.errors import ImpureError, UnexpectedTracerError
 
 pytestmark = pytest.mark.any_executor

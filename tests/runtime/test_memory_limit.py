@@ -18,7 +18,7 @@ import pytest
 import ge2
 from ge2.base.config import config
 from ge2.base.errors import ArgumentError, MemoryLimitError
-from ge2.compile.memory_limit import Remat, Repeat
+from ge2.compile.memory import Remat, Repeat
 from tests.exhaustive import sampled
 from tests.transforms.functions import FUNCTIONS
 

@@ -12,10 +12,10 @@ import pytest
 import ge2
 from ge2.base.config import config
 from ge2.base.errors import MemoryLimitError
+from ge2.compile.memory.candidates import unstacked
 from ge2.ir import Graph, verify
 from ge2.passes.simplify import inline
 from ge2.trace import tidy
-from ge2.transforms.graphs.rematerialise import unstacked
 
 N, BATCH, ROUNDS = 32, 64, 24
 RNG = np.random.default_rng(0)

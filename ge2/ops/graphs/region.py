@@ -276,6 +276,15 @@ def read_by(graph: Graph) -> set[Atom]:
     return {a for e in graph.eqns for a in e.inputs} | set(graph.outputs)
 
 
+def readers_of(graph: Graph) -> dict[Atom, list[Eqn]]:
+    """The equations that read each value, in their order."""
+    found: dict[Atom, list[Eqn]] = {}
+    for eqn in graph.eqns:
+        for a in dict.fromkeys(eqn.inputs):
+            found.setdefault(a, []).append(eqn)
+    return found
+
+
 def reading_ends(forward: Graph, backward: Graph, count: int) -> Half:
     """Halves of which the second is given inputs and results again, so that
     none of them is a residual.

@@ -219,23 +219,9 @@ def works(at: int, letter: str, ilp64: bool) -> bool:
     size = c_int64 if ilp64 else c_int32
     real = letter in "sd"
     scalar: Any = {"s": c_float, "d": c_double}.get(letter, c_void_p)
-    gemm = CFUNCTYPE(
-        None,
-        c_int,
-        c_int,
-        c_int,
-        size,
-        size,
-        size,
-        scalar,
-        c_void_p,
-        size,
-        c_void_p,
-        size,
-        scalar,
-        c_void_p,
-        size,
-    )(at)
+    matrix = c_void_p, size  # and from row to row
+    order = c_int, c_int, c_int, size, size, size, scalar, *matrix, *matrix, scalar, *matrix
+    gemm = CFUNCTYPE(None, *order)(at)
     dtype = np.dtype(DTYPES[letter])
     a, b = np.arange(6).reshape(2, 3).astype(dtype), np.arange(12).reshape(3, 4).astype(dtype)
     y, one, zero = np.full((2, 4), 7, dtype), np.ones((), dtype), np.zeros((), dtype)
@@ -249,20 +235,8 @@ def works_on_vectors(at: int, letter: str, ilp64: bool) -> bool:
     """True if the function at an address multiplies a matrix and a vector."""
     size, real = c_int64 if ilp64 else c_int32, letter in "sd"
     scalar: Any = {"s": c_float, "d": c_double}.get(letter, c_void_p)
-    order = (
-        c_int,
-        c_int,
-        size,
-        size,
-        scalar,
-        c_void_p,
-        size,
-        c_void_p,
-        size,
-        scalar,
-        c_void_p,
-        size,
-    )
+    matrix = c_void_p, size  # and from row to row; of a vector from element to element
+    order = c_int, c_int, size, size, scalar, *matrix, *matrix, scalar, *matrix
     gemv, dtype = CFUNCTYPE(None, *order)(at), np.dtype(DTYPES[letter])
     a, x = np.arange(6).reshape(2, 3).astype(dtype), np.arange(6).astype(dtype)
     y, one, zero = np.full(2, 7, dtype), np.ones((), dtype), np.zeros((), dtype)

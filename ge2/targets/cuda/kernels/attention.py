@@ -78,6 +78,34 @@ class OnTensorCores(Cuda):
     ) -> Tiling | str:  # fmt: skip
         return lying(form, problem, out, sums, cotangents, self.bytes_, self.dtypes)
 
+    @abstractmethod
+    def laid(self, form: Form, problem: Problem) -> Tiling | str:
+        """How the operands lie; or the reason why no kernel serves them."""
+
+    @abstractmethod
+    def unwritten(self, form: Form, problem: Problem, caps: Caps) -> str:
+        """The reason why scores, or what is made of them, have no statements; "" if they do."""
+
+    def refuses(self, problem: Problem, caps: Caps | None) -> str:
+        if caps is not None and (reason := self.too_old(caps.limits.generation)):
+            return reason
+        form = form_of(problem.op.plain)  # type: ignore[attr-defined]
+        found = self.laid(form, problem)
+        if isinstance(found, str):
+            return found
+        if caps is None:
+            return ""
+        if not any(self.variants(problem, caps)):
+            return "no tile finds room in shared memory"
+        return self.unwritten(form, problem, caps)
+
+    def found(self, problem: Problem) -> tuple[Form, Tiling]:
+        """The form of a problem that is not refused, and how its operands lie."""
+        form = form_of(problem.op.plain)  # type: ignore[attr-defined]
+        found = self.laid(form, problem)
+        assert isinstance(found, Tiling)
+        return form, found
+
     def lying_few(self, form: Form, problem: Problem) -> bool:
         """True if the queries that share keys are no more than a warp multiplies at once."""
         found = self.lying(form, problem)
@@ -89,19 +117,10 @@ class Forward(OnTensorCores):
 
     ops = (FusedAttention,)
 
-    def refuses(self, problem: Problem, caps: Caps | None) -> str:
-        op = problem.op
-        assert isinstance(op, FusedAttention)
-        if caps is not None and (reason := self.too_old(caps.limits.generation)):
-            return reason
-        form = form_of(op.plain)
-        found = self.lying(form, problem)
-        if isinstance(found, str):
-            return found
-        if caps is None:
-            return ""
-        if not any(self.variants(problem, caps)):
-            return "no tile finds room in shared memory"
+    def laid(self, form: Form, problem: Problem) -> Tiling | str:
+        return self.lying(form, problem)
+
+    def unwritten(self, form: Form, problem: Problem, caps: Caps) -> str:
         return next((x for x in self.statements(form, problem, caps) if isinstance(x, str)), "")
 
     def statements(self, form: Form, problem: Problem, caps: Caps) -> list[Statements | str]:
@@ -109,14 +128,6 @@ class Forward(OnTensorCores):
         scores, of = scores_of(form), Written(form, operands_of(form, problem), caps.chip, {})
         found = [statements(graph, of) for graph in (scores.edge, scores.whole)]
         return [*found, drop_statements(of)]
-
-    def found(self, problem: Problem) -> tuple[Form, Tiling]:
-        """The form of a problem that is not refused, and how its operands lie."""
-        assert isinstance(problem.op, FusedAttention)
-        form = form_of(problem.op.plain)
-        found = self.lying(form, problem)
-        assert isinstance(found, Tiling)
-        return form, found
 
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Kernels:
         op = problem.op
@@ -369,19 +380,9 @@ class Backward(OnTensorCores):
 
     ops = (FusedBackward,)
 
-    def refuses(self, problem: Problem, caps: Caps | None) -> str:
+    def unwritten(self, form: Form, problem: Problem, caps: Caps) -> str:
         op = problem.op
         assert isinstance(op, FusedBackward)
-        if caps is not None and (reason := self.too_old(caps.limits.generation)):
-            return reason
-        form = form_of(op.plain)
-        found = self.lying_back(form, problem)
-        if isinstance(found, str):
-            return found
-        if caps is None:
-            return ""
-        if not any(self.variants(problem, caps)):
-            return "no tile finds room in shared memory"
         if any(
             left.how == "both" and left.dtype not in (*HALF, FLOAT32) for left in lefts(op, form)
         ):
@@ -389,8 +390,7 @@ class Backward(OnTensorCores):
         written = written_back(op, form, operands_of(form, problem), caps.chip)
         return next((each for four in written for each in four if isinstance(each, str)), "")
 
-    def lying_back(self, form: Form, problem: Problem) -> Tiling | str:
-        """Returns how the operands of a derivative lie; or the reason why no kernel serves it."""
+    def laid(self, form: Form, problem: Problem) -> Tiling | str:
         n, y = len(form.plain.inputs), form.plain.outputs[0].type
         types = (form.sums, form.sums, y.shape, y.shape)
         logs, rows, ct, _ = (
@@ -400,14 +400,6 @@ class Backward(OnTensorCores):
         )
         sums = logs.strides, rows.strides
         return self.lying(form, problem, ct, sums, cotangents_of(form, problem))
-
-    def found(self, problem: Problem) -> tuple[Form, Tiling]:
-        """The form of a problem that is not refused, and how its operands lie."""
-        assert isinstance(problem.op, FusedBackward)
-        form = form_of(problem.op.plain)
-        found = self.lying_back(form, problem)
-        assert isinstance(found, Tiling)
-        return form, found
 
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Kernels:
         op = problem.op

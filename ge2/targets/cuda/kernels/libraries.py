@@ -43,7 +43,7 @@ from ge2.targets.cuda.kernels.products import (
     rounds,
 )
 from ge2.targets.cuda.launch.library_call import LibraryEpilogue, Steps, WantedAttention
-from ge2.targets.cuda.load.cudnn import missing
+from ge2.targets.cuda.load.libraries import missing
 from ge2.targets.cuda.products.gemm import tight
 from ge2.targets.cuda.products.library_epilogue import Matched, matched
 

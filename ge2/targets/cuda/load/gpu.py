@@ -33,8 +33,7 @@ from ge2.targets.cuda.launch.library_call import (
 )
 from ge2.targets.cuda.limits import Limits
 from ge2.targets.cuda.load.arena import Arenas, DriverAddresses, Scratch, loaded
-from ge2.targets.cuda.load.cublaslt import Blas
-from ge2.targets.cuda.load.cudnn import Graphs, frontend, on
+from ge2.targets.cuda.load.libraries import Blas, Graphs, frontend, on
 from ge2.targets.cuda.load.nvrtc import Binary, Order, compile, compile_all, key_of, missing
 from ge2.targets.cuda.load.toolkit import broken, check_process, context, driver, resident_blocks
 

@@ -12,6 +12,7 @@ from ge2.ir import ArrayType, Atom, Eqn, Graph, Var
 from ge2.ops.dot import DotGeneral
 from ge2.ops.graphs.control import Cond
 from ge2.ops.graphs.loops import ScanLoop
+from ge2.ops.graphs.region import readers_of
 from ge2.ops.graphs.while_loop import WhileLoop
 from ge2.ops.index import UpdateSlice
 from ge2.ops.pointlike import Pointlike
@@ -435,11 +436,7 @@ class Users:
     def __init__(self, graph: Graph) -> None:
         self.makers: dict[Atom, Eqn] = {v: e for e in graph.eqns for v in e.outs}
         self.order = {id(e): n for n, e in enumerate(graph.eqns)}
-        self.found: dict[Atom, list[Eqn]] = {}
-        self.outputs = set(graph.outputs)
-        for eqn in graph.eqns:
-            for a in dict.fromkeys(eqn.inputs):
-                self.found.setdefault(a, []).append(eqn)
+        self.found, self.outputs = readers_of(graph), set(graph.outputs)
 
     def late(self, writes: Sequence[tuple[Eqn, Var]], x: Var, alone: bool) -> set[Var] | None:
         """The values to be stored before an array is written; None if it is read afterwards."""

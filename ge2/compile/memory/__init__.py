@@ -18,7 +18,15 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, final
 from ge2.base.errors import MemoryLimitError
 from ge2.base.record import mutable, record
 from ge2.base.source import Printed, count_words, size_words, table
-from ge2.compile.memory_candidates import Candidate, Repeat, Waiting, operations
+from ge2.compile.memory.candidates import (
+    Candidate,
+    Repeat,
+    Unstacked,
+    Waiting,
+    operations,
+    repeated,
+    unstacked,
+)
 from ge2.compile.pipeline import SEARCH, Search
 from ge2.ir import Eqn, Graph, Var, without_dead_code
 from ge2.ops.graphs.control import Cond
@@ -27,7 +35,6 @@ from ge2.program import CONTROL, Program, Step, passing
 from ge2.program.timeline import Lifetime, plan
 from ge2.targets.c.loops import held, spares
 from ge2.targets.cuda.loops import spare
-from ge2.transforms.graphs.rematerialise import Unstacked, repeated, unstacked
 
 if TYPE_CHECKING:
     from ge2.compile.catalog import Memory

@@ -26,7 +26,7 @@ from ge2.base.record import record
 from ge2.base.source import PACKAGE
 from ge2.base.tracebacks import inside
 from ge2.base.treedef import kind_of
-from ge2.dispatch.objects import (
+from ge2.dispatch.closures import (
     MISSING,
     Path,
     Reads,
@@ -425,7 +425,7 @@ class Closure:
         self.times = self.times + 1 if was == self.was else 0
         self.was = was
         if self.times == self.patience:
-            from ge2.dispatch.unchanged import unchanged  # not needed for first calls
+            from ge2.dispatch.closures.unchanged import unchanged  # not needed for first calls
 
             same, again = unchanged(self.plan, seen), self.looked()
             if same is not None and same() is not None and again.key == seen.key:

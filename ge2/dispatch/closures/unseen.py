@@ -24,8 +24,8 @@ from ge2.base.arrays import loaded
 from ge2.base.config import config
 from ge2.base.errors import ImpureError, InputError
 from ge2.base.source import LIBRARIES, Source, here, of_function
-from ge2.dispatch.capture import Plan, Scope, all_leaves, random_types
-from ge2.dispatch.objects import ATTRIBUTES, MISSING, Path, reads_of, steps_of, uses
+from ge2.dispatch.closures import ATTRIBUTES, MISSING, Path, reads_of, steps_of, uses
+from ge2.dispatch.closures.capture import Plan, Scope, all_leaves, random_types
 from ge2.dispatch.signature import Function, Refused, article, refuse_class, title
 
 

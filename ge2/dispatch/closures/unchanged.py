@@ -19,7 +19,7 @@ import numpy as np
 
 from ge2.base.arrays import known
 from ge2.base.treedef import Kind, kind_of
-from ge2.dispatch.objects import (
+from ge2.dispatch.closures import (
     MISSING,
     attribute,
     attributes_of,

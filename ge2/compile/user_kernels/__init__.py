@@ -24,7 +24,7 @@ from ge2.choice.problem import Family, Problem, Variant, prefs
 from ge2.choice.user_kernels import Kernel
 from ge2.codegen.layout import plain
 from ge2.codegen.text import Operand
-from ge2.compile.user_operations import (
+from ge2.compile.user_kernels.operations import (
     Role,
     Types,
     full,
