@@ -123,6 +123,7 @@ class Scheduler:
         # inputs of steps that are part of the result already
         self.there: dict[int, set[tuple[int, int]]] = {}
         self.boxes: dict[int, Box] = {}  # what updates of slices write
+        self.firsts: dict[Atom, Atom] = {}  # what such updates, one after another, began with
         self.parts = set[Var]()  # those that are in the memory of what joins them
         # of an iteration: what alone may be written over what
         self.homes: dict[Var, Var] | None = None

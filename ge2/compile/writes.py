@@ -448,6 +448,8 @@ class Undisturbed:
         """
         mine, found = self.box(self.n), set[int]()
         x = self.eqns[self.n].inputs[0]
+        if self.scheduler.number(self.first(x)) >= self.m:  # nothing is there before
+            return None
         while (k := self.scheduler.number(x)) >= self.m:
             if k == self.m:  # it makes all of the array, in an order that nobody knows
                 return None
@@ -458,6 +460,19 @@ class Undisturbed:
             found.add(k)
             x = eqn.inputs[0]
         return found
+
+    def first(self, x: Atom) -> Atom:
+        """The array that updates of slices began with, known of those after `x`: most of them ask."""
+        firsts, passed = self.scheduler.firsts, list[Atom]()
+        while x not in firsts:
+            maker = self.scheduler.makers.get(x) if isinstance(x, Var) else None
+            if maker is None or not isinstance(maker.op, UpdateSlice):
+                firsts[x] = x
+                break
+            passed.append(x)
+            x = maker.inputs[0]
+        firsts.update(dict.fromkeys(passed, firsts[x]))
+        return firsts[x]
 
     def box(self, k: int) -> Box:
         """Returns the elements that update `k` writes, computed once: many updates ask for them."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -241,3 +243,35 @@ def test_comments_change_no_lines(code):
         len(line) <= WIDTH for text in texts for line in text.split("\n") if len(code) <= MARGIN
     )
     assert all("mul 8" in text for text in texts)
+
+
+@pytest.mark.parametrize(
+    ("f", "parameters"),
+    [
+        pytest.param(lambda x: (x + 0.1) * 0.3 + 0.1, 2, id="fractions"),
+        pytest.param(lambda x: (x + 7.0) * 0.3 + 7.0, 3, id="numbers-that-may-be-sizes"),
+    ],
+)
+def test_equal_fractions_are_one_parameter(f, parameters):
+    x = np.linspace(0, 1, 5)
+    compiled = ge2.jit(f)
+    np.testing.assert_array_equal(compiled(x), f(x))
+    source = compiled.lower(x).as_text("c")
+    assert len(set(re.findall(r"double (const\d+)", source))) == parameters
+
+
+def test_small_copies_of_other_widths_are_one_kernel():
+    def f(x):
+        return np.concatenate([x[:, 7:9], x[:, 1:6], x[:, 3:10], x], axis=1)
+
+    x = np.random.default_rng(0).random((9, 12))
+    compiled = ge2.jit(f)
+    np.testing.assert_array_equal(compiled(x), f(x))
+    source = compiled.lower(x).as_text("c")
+    assert len(set(re.findall(r"void (\w+_\d+)\(", source))) == 2  # of parts, and of all of x
+
+
+def test_other_numbers_compile_nothing(compilations):
+    for first, second in ((0.1, 0.3), (0.7, 0.9), (1.5, 2.5)):
+        ge2.jit(lambda x, a=first, b=second: (x + a) * b + a)(np.ones(5))
+    assert len(compilations) <= 1

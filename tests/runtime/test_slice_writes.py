@@ -7,6 +7,7 @@ import pytest
 
 import ge2
 from ge2.base.config import config
+from ge2.compile import writes
 from ge2.compile.compile import compile_graph
 
 rng = np.random.default_rng(0)
@@ -170,3 +171,23 @@ def test_zeros_are_not_filled_where_they_are_written():
     source = compiled.lower(U, V).as_text("c")
     calls = source[source.index("\nint ge2_run") :].count("    pointwise_")
     assert calls == 5  # two regions, the zeros beside each, a row
+
+
+def test_rows_that_are_written_after_all_are_looked_at_once_each(monkeypatch):
+    """The work on a chain of updates whose array is made after the region that their rows are of."""
+
+    def rows(x, y):
+        out = np.zeros_like(y)
+        for t in range(len(y)):
+            x = x / (x + 0.1)
+            out[t] = x
+        return out
+
+    def looks(count):
+        asked = []
+        monkeypatch.setattr(writes, "disjoint", lambda a, b: asked.append(a) or disjoint(a, b))
+        ge2.jit(rows).lower(np.ones(6), np.ones((count, 6)))
+        return len(asked)
+
+    disjoint = writes.disjoint
+    assert looks(64) <= 2 * looks(32) + 64

@@ -147,7 +147,7 @@ ITSELF = {
     suffix: (f"ge2_product_with_itself_{suffix}(", syrk)
     for suffix, syrk in (("f32", "ssyrk"), ("f64", "dsyrk"))
 }
-KERNEL_NAME = pattern(r"^static void (\w+_\d+)\(", re.MULTILINE)
+KERNEL_NAME = pattern(r"^(GE2_SOONER\n)?static void (\w+_\d+)\(", re.MULTILINE)
 
 
 @final
@@ -190,6 +190,7 @@ class CFile:
     inlined: frozenset[str] = frozenset()  # kernels that a loop calls with sizes that are numbers
     single: frozenset[str] = frozenset()  # functions of several callers, compiled once for all
     helpers: tuple[str, ...] = ()
+    calls_alone: bool = False  # what its functions call is not to become part of them
 
     @property
     def parts(self) -> tuple[tuple[str, ...], ...]:
@@ -201,13 +202,14 @@ class CFile:
             return (tuple(KERNEL_NAME.sub(self.head, k) for k in self.kernels),)
         halves = len(self.kernels) // (large // 2)
         count = min(self.tuning.parts, 1 << halves.bit_length() - 1)
-        shared = [KERNEL_NAME.sub(r"GE2_SHARED void \1(", k) for k in self.kernels]
+        shared = [KERNEL_NAME.sub(r"\1GE2_SHARED void \2(", k) for k in self.kernels]
         return tuple(tuple(part) for part in in_parts(shared, count) if part)
 
     def head(self, found: re.Match[str]) -> str:
-        if found[1] in self.inlined:
-            return f"GE2_FN void {found[1]}("
-        return f"GE2_SINGLE void {found[1]}(" if found[1] in self.single else found[0]
+        sooner, name = found.groups("") if self.calls_alone else ("", found[2])
+        if name in self.inlined:
+            return f"GE2_FN void {name}("
+        return f"{sooner}{'GE2_SINGLE' if name in self.single else 'static'} void {name}("
 
     @property
     def headers(self) -> tuple[str, ...]:

@@ -22,6 +22,7 @@ from ge2.codegen.text import (
     works_of,
 )
 from ge2.ir import Names, Var, write
+from ge2.ops.elementwise import ConvertElementType
 from ge2.ops.graphs.region import Region
 from ge2.targets.c.emit import statements
 from ge2.targets.c.emit.file import Braces, Cut, For, Partial, Stage, Tasks, length
@@ -79,6 +80,16 @@ def written(region: Region, numbered: tuple[Operand, ...], caps: Caps) -> CKerne
     return Writer(region, dict(zip(arrays_of(region), numbered, strict=True)), caps).run()
 
 
+def is_small_copy(region: Region, most: int) -> bool:
+    """True if a region only moves its elements, of which there are at most so many."""
+    graph = region.graph
+    moves = all(
+        isinstance(e.op, ConvertElementType) and e.inputs[0].type.dtype == e.outs[0].type.dtype
+        for e in graph.eqns
+    )
+    return moves and math.prod(region.space) <= most
+
+
 def at_offsets(kernel: CKernel, arrays: Sequence[Operand]) -> CKernel:
     """The kernel, its operands by their numbers where they really lie."""
     arguments = [
@@ -97,8 +108,11 @@ class Writer(Statements):
         self.values = Values(region, Tiling(region.space), self.names).run()
         works, outs = works_of(self.values, region, self.names, label)
         self.axes = axes_of(self.values, region, works, outs, operands)
-        self.axes.order(works, outs, caps.tuning.nests)
-        self.places = Places(self.axes, operands, Ranges(region.graph), caps.tuning.nests.near)
+        nests = caps.tuning.nests
+        if is_small_copy(region, self.tuning.copied):  # of any size one text
+            nests = replace(nests, short=0)
+        self.axes.order(works, outs, nests)
+        self.places = Places(self.axes, operands, Ranges(region.graph), nests.near)
         self.root = nest(works, self.axes.specs, self.axes.again)
         self.homes: dict[Held, Home] = homes(self.root)
         self.makers = {w.y: w for w in self.root.everything() if w.y is not None}

@@ -73,6 +73,7 @@ class Places(AxesParameters):
         self.scalars: dict[str, Text] = {}
         self.alike: dict[frozenset[tuple[int, int]], str] = {}  # strides by axis: the first array's
         self.variable = frozenset(n for a, n in axes.sizes.items() if a not in axes.constant)
+        self.fractions: dict[tuple[float, np.dtype], Literal] = {}  # equal ones are one parameter
 
     # -- parameters
 
@@ -83,6 +84,8 @@ class Places(AxesParameters):
         value: Any = literal.value
         if baked(value, dtype, self.variable):
             return number(value, dtype)
+        if dtype.kind == "f" and not float(value).is_integer():  # whole, it may be a size
+            literal = self.fractions.setdefault((float(value), dtype), literal)
         return self.passed(literal, dtype, HELD[dtype])
 
     # -- loops

@@ -38,6 +38,15 @@ long syscall(long number, ...);
 #endif
 #define GE2_SINGLE static __attribute__((GE2_ONCE_COMPILED, unused))
 
+/* A function whose time is that of others, which it calls: gcc does less to it. It does not become part of one
+   without this, nor one without it part of this, unless that always is. */
+#ifdef __clang__
+#define GE2_SOONER
+#else
+#define GE2_SOONER __attribute__((optimize("O1")))
+#endif
+#define GE2_CALLER GE2_SOONER GE2_SINGLE
+
 /* Before one of two calls that differ only in the types of their arguments: gcc 12 takes them for the same call if the
    arguments are equal constants, and then passes 32 bits on the stack where 64 are read. */
 #define GE2_ANOTHER_CALL __asm__ volatile("")
@@ -130,7 +139,7 @@ static __attribute__((unused, noinline, cold)) int ge2_interrupted(const ge2_ser
 #if defined(_OPENMP) && defined(__linux__)
 GE2_FN int ge2_home(void) { return sched_getcpu(); }
 
-GE2_SINGLE void ge2_apart(int home) {
+GE2_CALLER void ge2_apart(int home) {
     cpu_set_t others;
     if (GE2_THREAD == 0 || sched_getcpu() != home || sched_getaffinity(getpid(), sizeof others, &others)) return;
     CPU_CLR(home, &others);
@@ -184,7 +193,7 @@ GE2_FN void ge2_over(const ge2_team *team) {
 }
 
 /* ... and when it finds no more work. All of them are in the region still, so the numbers are theirs. */
-static __attribute__((unused, noinline)) void ge2_end(ge2_team *team) {
+GE2_CALLER void ge2_end(ge2_team *team) {
     const int me = GE2_THREAD, others = omp_get_num_threads() - 1;
     if (me > 0) {
         if (me < GE2_TEAM) __atomic_store_n(&team->threads[me], -team->threads[me], __ATOMIC_RELEASE);
@@ -235,7 +244,7 @@ typedef void ge2_task(const void *const *given, int64_t from, int64_t to);
 
 /* All iterations of a kernel by several threads, in tasks of `chunk`. One function for all kernels of a file, since
    compilers need as long for such a loop as for a short kernel. */
-GE2_SINGLE void ge2_share(ge2_task *task, const void *const *given, int64_t total, int64_t chunk, int threads) {
+GE2_CALLER void ge2_share(ge2_task *task, const void *const *given, int64_t total, int64_t chunk, int threads) {
     const int home = ge2_home();
     #pragma omp parallel num_threads(threads)
     {

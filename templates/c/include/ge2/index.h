@@ -29,6 +29,8 @@ static __attribute__((unused, noinline, cold)) void ge2_index_fails(
  * ge2_index_outside_i64: whether one of n,
  * `step` apart, is outside an axis of that size; the first of them becomes the error. ge2_index_clamped_i64: an index
  * for those who look later whether it was `outside`. */
+#define GE2_INDICES_SHARED (1 << 17) /* indices from which on threads share them, in parts of so many */
+#define GE2_INDICES_PART (1 << 14)
 #define GE2_INDICES(t, T) \
     GE2_FN T ge2_index_read_##t(const T *x) { return *(const volatile T *)x; } \
     GE2_FN int64_t ge2_index_##t(T i, int64_t size) { \
@@ -38,19 +40,24 @@ static __attribute__((unused, noinline, cold)) void ge2_index_fails(
     GE2_FN int ge2_index_is_outside_##t(T i, int64_t size) { \
         return (uint64_t)(int64_t)i + (uint64_t)size >= 2 * (uint64_t)size; \
     } \
-    static __attribute__((unused, noinline)) int ge2_indices_outside_##t( \
+    GE2_SINGLE int ge2_any_outside_##t(const T *x, int64_t n, int64_t size) { \
+        int outside = 0; \
+        _Pragma("omp simd reduction(| : outside)") \
+        for (int64_t i = 0; i < n; i++) outside |= ge2_index_is_outside_##t(x[i], size); \
+        return outside; \
+    } \
+    GE2_SINGLE int ge2_indices_outside_##t( \
         const T *x, int64_t n, int64_t step, int64_t size, int64_t axis, int64_t equation, int threads, \
         const ge2_services *lib) { \
         int outside = 0; \
         if (step != 1) { \
             for (int64_t i = 0; i < n; i++) outside |= ge2_index_is_outside_##t(x[i * step], size); \
-        } else if (n > 1 << 17 && threads > 1) { \
-            _Pragma("omp parallel for simd reduction(| : outside) num_threads(threads)") \
-            for (int64_t i = 0; i < n; i++) outside |= ge2_index_is_outside_##t(x[i], size); \
-        } else { \
-            _Pragma("omp simd reduction(| : outside)") \
-            for (int64_t i = 0; i < n; i++) outside |= ge2_index_is_outside_##t(x[i], size); \
-        } \
+        } else if (n > GE2_INDICES_SHARED && threads > 1) { \
+            _Pragma("omp parallel for schedule(static) reduction(| : outside) num_threads(threads)") \
+            for (int64_t i = 0; i < n; i += GE2_INDICES_PART) \
+                outside |= ge2_any_outside_##t(x + i, ge2_least(GE2_INDICES_PART, n - i), size); \
+        } else \
+            outside = ge2_any_outside_##t(x, n, size); \
         if (!outside) return 0; \
         for (int64_t first = 0; first < n; first++) { \
             const T i = ge2_index_read_##t(x + first * step); \

@@ -144,7 +144,7 @@ GE2_ROWS_COMPLEX(c128, double _Complex, double)
 
 /* The same, as a function: sizes that are not known, or not small, are not worth a text of their own. */
 #define GE2_PRODUCT_ANY(S, T)                                                                                       \
-    static __attribute__((noinline, unused)) void ge2_product_any_##S(                                              \
+    GE2_SINGLE void ge2_product_any_##S(                                                                            \
         int64_t m, int64_t n, int64_t k, const T *a, int64_t a_row, int64_t a_column, const T *b, int64_t b_row,    \
         int64_t b_column, T *c, int64_t c_row) {                                                                    \
         if (n == 1 && k > 16 && a_column == 1 && b_row == 1)                                                        \
@@ -211,7 +211,7 @@ GE2_ROWS_COMPLEX(c128, double _Complex, double)
     GE2_PRODUCT_TINY(S, T)                                                                                          \
     GE2_PRODUCT_THIN(S, T)                                                                                          \
     GE2_PRODUCT_VECTOR(S, T, GEMV, ALPHA, ONE, ZERO)                                                                \
-    GE2_SINGLE void ge2_product_by_blas_##S(                                                                        \
+    GE2_CALLER void ge2_product_by_blas_##S(                                                                        \
         const ge2_services *lib, int64_t m, int64_t n, int64_t k, const T *a, int64_t a_row, int64_t a_column,      \
         const T *b, int64_t b_row, int64_t b_column, T *c, int64_t c_row) {                                         \
         if (GE2_LACKS(lib->GEMM)) {                                                                                 \
@@ -292,7 +292,7 @@ GE2_FN int64_t ge2_tile(int64_t size, int64_t work) {
 /* One product of few results, each a long sum: a team shares its terms, and the parts are added in their order. False
    where there is no memory for them. */
 #define GE2_PRODUCT_PARTS(S, T)                                                                                     \
-    static __attribute__((noinline, unused)) int ge2_product_parts_##S(                                             \
+    GE2_CALLER int ge2_product_parts_##S(                                                                           \
         const ge2_services *lib, int threads, int64_t m, int64_t n, int64_t k, const T *a, int64_t a_row,           \
         int64_t a_column, const T *b, int64_t b_row, int64_t b_column, T *c) {                                      \
         const int64_t size = m * n, worth = GE2_TILE_WORK / size + 1, most = k / GE2_PARTS + 1;                     \
@@ -323,7 +323,7 @@ GE2_FN int64_t ge2_tile(int64_t size, int64_t work) {
 /* `count` products, in tiles of their rows or columns that a team shares. The sizes alone decide the tiles, so the
    bits are the same for any number of threads. */
 #define GE2_PRODUCT_TILES(S, T)                                                                                     \
-    GE2_SINGLE void ge2_products_##S(                                                                               \
+    GE2_CALLER void ge2_products_##S(                                                                               \
         const ge2_services *lib, int threads, int64_t count, int64_t m, int64_t n, int64_t k, const T *a,           \
         int64_t a_batch, int64_t a_row, int64_t a_column, const T *b, int64_t b_batch, int64_t b_row,               \
         int64_t b_column, T *c) {                                                                                   \

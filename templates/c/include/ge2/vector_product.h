@@ -67,7 +67,7 @@ GE2_FN int64_t ge2_stretch(int64_t size, int64_t across, int64_t cut) {
 
 /* c[i] = sum of a[i, :] * x: tasks are some lines, or parts of few long ones. */
 #define GE2_EACH_LINE(S, T)                                                                                         \
-    static __attribute__((noinline, unused)) void ge2_each_line_##S(                                                \
+    GE2_SINGLE void ge2_each_line_##S(                                                                              \
         int threads, int64_t lines, int64_t length, const T *a, int64_t lead, const T *x, T *c) {                   \
         const int few = lines < GE2_VECTOR_TASKS;                                                                   \
         const int64_t wide = few ? ge2_least(length, ge2_stretch(length, lines, 1)) : length;                       \
@@ -111,7 +111,7 @@ GE2_FN int64_t ge2_stretch(int64_t size, int64_t across, int64_t cut) {
 /* c = the sum of x[i] * a[i, :]: tasks are blocks of the matrix, whose sums are added in their order. False
    where there is no memory for those. */
 #define GE2_ALL_LINES(S, T)                                                                                         \
-    static __attribute__((noinline, unused)) int ge2_all_lines_##S(                                                 \
+    GE2_SINGLE int ge2_all_lines_##S(                                                                               \
         int threads, int64_t lines, int64_t length, const T *a, int64_t lead, const T *x, int64_t step, T *c) {     \
         const int64_t most = GE2_VECTOR_WIDTH / sizeof(T), pieces = (length + most - 1) / most;                     \
         const int64_t wide = ge2_least(most, ((length + pieces - 1) / pieces + 15) / 16 * 16);                      \
@@ -144,7 +144,7 @@ GE2_FN int64_t ge2_stretch(int64_t size, int64_t across, int64_t cut) {
 /* A product that is too small for the kernels above: lines in tasks, which the BLAS does on the thread of each, or all
    of them in one. The threads that it would wake wait for processors on which ours spin. */
 #define GE2_VECTOR_BY_BLAS(S, T)                                                                                    \
-    static __attribute__((noinline, unused)) void ge2_vector_by_blas_##S(                                           \
+    GE2_CALLER void ge2_vector_by_blas_##S(                                                                         \
         const ge2_services *lib, int threads, int64_t lines, int64_t length, const T *a, int64_t lead, const T *x, T *c) {\
         const int64_t high = ge2_least(lines, (GE2_VECTOR_PART / length + 16) / 16 * 16);                           \
         const int64_t tasks = (lines + high - 1) / high;                                                            \
@@ -180,7 +180,7 @@ GE2_FN int64_t ge2_stretch(int64_t size, int64_t across, int64_t cut) {
     GE2_EACH_LINE(S, T)                                                                                             \
     GE2_ALL_LINES(S, T)                                                                                             \
     GE2_VECTOR_BY_BLAS(S, T)                                                                                        \
-    GE2_SINGLE void ge2_product_with_vector_##S(                                                                    \
+    GE2_CALLER void ge2_product_with_vector_##S(                                                                    \
         const ge2_services *lib, int threads, int64_t count, int64_t m, int64_t n, int64_t k, const T *a,           \
         int64_t a_batch, int64_t a_row, int64_t a_column, const T *b, int64_t b_batch, int64_t b_row,               \
         int64_t b_column, T *c) {                                                                                   \
