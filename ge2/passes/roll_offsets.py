@@ -230,7 +230,7 @@ class Search:
         its first iteration may: that reads other values for carries.
         """
         start = max(i - period, self.floor)
-        while start > self.floor and start > i - 2 * period + 1 and self.alike(start - 1, period):
+        while start > self.floor and start > i - 2 * period and self.alike(start - 1, period):
             start -= 1
         best: Iterations | None = None
         for first in range(start, min(start + self.tuning.alignments, i - period + 1)):
