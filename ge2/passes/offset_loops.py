@@ -11,13 +11,16 @@ from typing import Final, final
 import numpy as np
 
 from ge2.base.arrays import INT64
-from ge2.base.record import mutable
+from ge2.base.record import mutable, record
 from ge2.base.source import Source
 from ge2.ir import ArrayType, Atom, Dims, Eqn, Graph, Literal, Op, Var
-from ge2.ops.elementwise import BY_NAME, ConvertElementType
+from ge2.ops.dot import DotGeneral
+from ge2.ops.elementwise import AND, BY_NAME, WHERE, ConvertElementType
 from ge2.ops.graphs.loops import ScanLoop
 from ge2.ops.graphs.while_loop import WhileLoop
 from ge2.ops.index import Gather, Scatter, UpdateSlice
+from ge2.ops.pointlike import Pointlike
+from ge2.ops.reduce import Reduce, ReduceMax, ReduceMin, kept
 from ge2.ops.shape import BroadcastInDim, Iota, Reshape, Slice, Transpose, inverse
 
 NUMBER: Final = ArrayType((), INT64)
@@ -40,6 +43,7 @@ class Node:
     numbers: tuple[int, ...]  # starts of slices, and lengths of loops
     eqns: Sequence[Eqn]  # of a loop: those that it stands for
     loop: Loop | None = None
+    parts: Sequence[Node] = ()  # of a loop: the nodes of all iterations
 
 
 @final
@@ -63,10 +67,13 @@ class Scope:
 
     def __init__(self, outer: Scope | None = None) -> None:
         self.outer = outer
+        self.first: list[Eqn] = []  # of the whole program: those of what is counted
         self.eqns: list[Eqn] = []
         self.inner: dict[Var, Var] = {}  # values of the graph around as this one calls them
         self.offsets: dict[tuple[Start, int], Atom] = {}
         self.lengths: dict[int, Var] = {}
+        self.windows: dict[Atom, Windows] = {}  # of values whose size changes
+        self.masks: dict[tuple[Window, int], Var] = {}
 
     def read(self, a: Atom) -> Atom:
         """A value of the graph around."""
@@ -74,6 +81,10 @@ class Scope:
             return a
         if a not in self.inner:
             self.inner[a] = Var(ArrayType(a.type.shape, a.type.dtype))
+            assert self.outer is not None
+            if a in self.outer.windows:
+                found = [w and w.read(self) for w in self.outer.windows[a]]
+                self.windows[self.inner[a]] = tuple(found)
         return self.inner[a]
 
     def make(self, op: Op, *inputs: Atom, source: Source | None = None) -> Var:
@@ -88,7 +99,9 @@ class Scope:
             assert isinstance(found, Var)
             return found
         if length not in self.lengths:
-            self.lengths[length] = self.make(Iota((length,), 0, INT64))
+            op, out = Iota((length,), 0, INT64), Var(ArrayType((length,), INT64))
+            self.first.append(Eqn(op, (), (out,)))
+            self.lengths[length] = out
         return self.lengths[length]
 
     def offset(self, start: Start, step: int, count: Var) -> Start:
@@ -105,72 +118,86 @@ class Scope:
             )
         return self.offsets[key]
 
-    def given(self) -> list[Atom]:
-        """The values of the graph around, which are arrays to a loop."""
-        assert self.outer is not None
-        return [self.outer.strong(a) for a in self.inner]
-
     def strong(self, a: Atom) -> Atom:
         return self.make(ConvertElementType(a.type.dtype), a) if a.type.weak else a
 
     # -- nodes
 
     def place(
-        self, node: Node, inputs: Sequence[Atom], numbers: Sequence[Start], outs: Sequence[Var]
-    ) -> None:
-        """Adds a node that reads these inputs, at these numbers, and makes these values."""
-        if node.loop is not None:
-            self.place_loop(node.loop, node, inputs, numbers, outs)
-            return
-        (eqn,) = node.eqns
-        if any(not isinstance(n, int) for n in numbers):
-            self.place_slice(eqn, inputs, numbers, outs[0])
-            return
-        values = iter(inputs)
-        read = tuple(a if isinstance(a, Literal) else next(values) for a in eqn.inputs)
-        self.eqns.append(Eqn(eqn.op, read, tuple(outs), eqn.source))
+        self,
+        node: Node,
+        inputs: Sequence[Atom],
+        numbers: Sequence[Start],
+        outs: Sequence[Var] | None = None,
+    ) -> tuple[Var, ...]:
+        """Adds a node that reads these inputs, at these numbers; what it makes, under new names if
+        none are given.
 
-    def place_slice(
-        self, eqn: Eqn, inputs: Sequence[Atom], numbers: Sequence[Start], out: Var
-    ) -> None:
-        if isinstance(eqn.op, Slice):
-            part = Part(self, eqn.op.step, eqn.outs[0].type.shape, numbers, eqn.source)
-            part.get(inputs[0], out)
-        else:
-            assert isinstance(eqn.op, UpdateSlice)
-            part = Part(self, eqn.op.step, eqn.inputs[1].type.shape, numbers, eqn.source)
-            part.put(inputs[0], inputs[1], out)
+        Raises `UnevenError` where sizes change as in no loop.
+        """
+        if node.loop is not None:
+            return self.place_loop(node.loop, inputs, numbers, node.outs, outs)
+        (eqn,) = node.eqns
+        known = all(isinstance(n, int) for n in numbers)
+        if known and not any(a in self.windows for a in inputs):
+            made = tuple(Var(v.type) for v in eqn.outs) if outs is None else tuple(outs)
+            self.eqns.append(Eqn(eqn.op, operands(eqn, inputs), made, eqn.source))
+            return made
+        return (Uneven(self, eqn, operands(eqn, inputs), numbers).place(),)
 
     def place_loop(
         self,
         loop: Loop,
-        node: Node,
         inputs: Sequence[Atom],
         numbers: Sequence[Start],
-        outs: Sequence[Var],
-    ) -> None:
+        like: Sequence[Var],
+        outs: Sequence[Var] | None,
+    ) -> tuple[Var, ...]:
         body, count = Scope(self), Var(NUMBER)
         first = list(inputs[loop.read :])
-        first += [self.zeros(v.type) for v in outs[len(first) :]]
+        first += [self.zeros(v.type) for v in like[len(first) :]]
         carried = [Var(a.type) for a in first]
+        for v, a in zip(carried, first, strict=True):
+            if a in self.windows:
+                body.windows[v] = tuple(w and w.read(body) for w in self.windows[a])
+        result = body.iteration(loop, inputs, numbers, carried, count)
+        for v, a in zip(carried, result, strict=True):
+            if v.type != a.type or body.windows.get(v) != body.windows.get(a):
+                raise UnevenError("the size of a carry changes")
+        made = tuple(Var(a.type) for a in first) if outs is None else tuple(outs)
+        for v, a in zip(made, first, strict=True):
+            if a in self.windows:
+                self.windows[v] = self.windows[a]
+        source = loop.body[0].eqns[0].source
+        if isinstance(numbers[0], int):
+            body.scan(numbers[0], count, carried, first, result, made, source)
+        else:
+            body.repeat(numbers[0], count, carried, first, result, made, source)
+        return made
+
+    def iteration(
+        self,
+        loop: Loop,
+        inputs: Sequence[Atom],
+        numbers: Sequence[Start],
+        carried: Sequence[Var],
+        count: Var,
+    ) -> list[Var]:
+        """Adds the nodes of a loop; the next values of its carries."""
         made: list[tuple[Var, ...]] = []
         at = 0
         for each, wires in zip(loop.body, loop.wires, strict=True):
             n = len(each.numbers)
-            steps = loop.steps[at : at + n]
-            starts = numbers[1 + at : 1 + at + n]
-            moved = [body.offset(s, d, count) for s, d in zip(starts, steps, strict=True)]
-            read = [wired(w, inputs, body, carried, made) for w in wires]
-            made.append(tuple(Var(v.type) for v in each.outs))
-            body.place(each, read, moved, made[-1])
+            steps, starts = loop.steps[at : at + n], numbers[1 + at : 1 + at + n]
+            moved = [self.offset(s, d, count) for s, d in zip(starts, steps, strict=True)]
+            read = [wired(w, inputs, self, carried, made) for w in wires]
+            made.append(self.place(each, read, moved))
             at += n
-        result = [made[o][i] for o, i in loop.carries]
-        source = loop.body[0].eqns[0].source
-        body.close(numbers[0], count, carried, first, result, outs, source)
+        return [made[o][i] for o, i in loop.carries]
 
-    def close(
+    def scan(
         self,
-        length: Start,
+        length: int,
         count: Var,
         carried: Sequence[Var],
         first: Sequence[Atom],
@@ -181,20 +208,31 @@ class Scope:
         """Adds the loop of which this is the body to the graph around."""
         around = self.outer
         assert around is not None
-        if isinstance(length, int):
-            counts = around.counts(length)
-            consts, given = tuple(self.inner.values()), self.given()
-            graph = Graph((*consts, *carried, count), tuple(self.eqns), tuple(result))
-            op: Op = ScanLoop(graph, length, len(consts), len(carried))
-            around.eqns.append(Eqn(op, (*given, *first, counts), tuple(outs), source))
-            return
+        consts, given = tuple(self.inner.values()), list(map(around.strong, self.inner))
+        counts = around.counts(length)
+        graph = Graph((*consts, *carried, count), tuple(self.eqns), tuple(result))
+        op = ScanLoop(graph, length, len(consts), len(carried))
+        around.eqns.append(Eqn(op, (*given, *first, counts), tuple(outs), source))
+
+    def repeat(
+        self,
+        length: Atom,
+        count: Var,
+        carried: Sequence[Var],
+        first: Sequence[Atom],
+        result: Sequence[Atom],
+        outs: Sequence[Var],
+        source: Source | None,
+    ) -> None:
+        """The same, of a loop whose length is computed."""
+        around = self.outer
+        assert around is not None
         after = self.make(BY_NAME["add"], count, number(1))
-        consts, given = tuple(self.inner.values()), self.given()
+        consts, given = tuple(self.inner.values()), list(map(around.strong, self.inner))
         graph = Graph((*consts, count, *carried), tuple(self.eqns), (after, *result))
         limit, at, goes_on = Var(NUMBER), Var(NUMBER), Var(DECIDED)
-        others = [Var(v.type) for v in carried]
         less = Eqn(BY_NAME["lt"], (at, limit), (goes_on,), source)
-        until = Graph((limit, at, *others), (less,), (goes_on,))
+        until = Graph((limit, at, *(Var(v.type) for v in carried)), (less,), (goes_on,))
         op = WhileLoop(until, graph, 1, len(consts))
         inputs = (length, *given, number(0), *first)
         around.eqns.append(Eqn(op, inputs, (Var(NUMBER), *outs), source))
@@ -210,6 +248,12 @@ def number(n: int) -> Literal:
 
 def atom(n: Start) -> Atom:
     return number(n) if isinstance(n, int) else n
+
+
+def operands(eqn: Eqn, values: Sequence[Atom]) -> tuple[Atom, ...]:
+    """The inputs of an equation, where these are what it reads that is no literal."""
+    left = iter(values)
+    return tuple(a if isinstance(a, Literal) else next(left) for a in eqn.inputs)
 
 
 def wired(
@@ -264,34 +308,248 @@ class Part:
         """The axes as a gather has them, and then those of size one."""
         return (*self.long, *self.rest, *self.single)
 
-    def get(self, x: Atom, out: Var) -> None:
-        """Makes `out` the slice of an array."""
+    def get(self, x: Atom) -> Var:
+        """The slice of an array."""
         shape = x.type.shape
         start, stop, step = [0] * len(shape), [*shape], [1] * len(shape)
         for axis, (first, n, each) in zip(self.rest, self.window, strict=True):
             start[axis], stop[axis], step[axis] = first, last(first, n, each), each
         if (tuple(start), tuple(stop)) != ((0,) * len(shape), shape) or set(step) != {1}:
             x = self.make(Slice(tuple(start), tuple(stop), tuple(step)), x)
-        y = self.make(Gather(self.axes), x, *self.indices)
-        order = self.order()
-        if order != tuple(sorted(order)):
-            y = self.make(Reshape(tuple(self.sizes[i] for i in order)), y)
-            op: Op = Transpose(inverse(order))
-        else:
-            op = Reshape(out.type.shape)
-        self.scope.eqns.append(Eqn(op, (y,), (out,), self.source))
+        if not self.axes:
+            assert isinstance(x, Var)
+            return x
+        y, order = self.make(Gather(self.axes), x, *self.indices), self.order()
+        if order == tuple(sorted(order)):
+            return self.make(Reshape(self.sizes), y)
+        y = self.make(Reshape(tuple(self.sizes[i] for i in order)), y)
+        return self.make(Transpose(inverse(order)), y)
 
-    def put(self, x: Atom, u: Atom, out: Var) -> None:
-        """Makes `out` the array with an update in place of the slice."""
+    def put(self, x: Atom, u: Atom) -> Var:
+        """The array with an update in place of the slice."""
+        if not self.axes:
+            start, _, step = zip(*self.window, strict=True)
+            return self.make(UpdateSlice(start, step), x, u)
         order, shape = self.order(), x.type.shape
         if order != tuple(sorted(order)):
             u = self.make(Transpose(order), u)
         u = self.make(Reshape(tuple(self.sizes[i] for i in (*self.long, *self.rest))), u)
         full = tuple((0, shape[i], 1) for i in self.rest)
         op = Scatter(self.axes, () if self.window == full else self.window, unique=True)
-        self.scope.eqns.append(Eqn(op, (x, u, *self.indices), (out,), self.source))
+        return self.make(op, x, u, *self.indices)
 
 
 def last(first: int, n: int, step: int) -> int:
     """The end of a slice."""
     return first + (n - 1) * step + 1 if n else first
+
+
+# -------- Sizes that change. Of an axis that has fewer elements in some iterations there are all of
+# the array that it is a part of: what is outside of the window counts for nothing in sums, and is
+# not written.
+
+
+class UnevenError(Exception):
+    """Sizes change in a way that no loop has."""
+
+
+@final
+@record
+class Window:
+    """The elements of an axis that there are in an iteration."""
+
+    start: Start
+    size: Start
+
+    def read(self, scope: Scope) -> Window:
+        """The same in a loop."""
+        start, size = (n if isinstance(n, int) else scope.read(n) for n in (self.start, self.size))
+        return Window(start, size)
+
+
+Windows = tuple[Window | None, ...]
+OF_ANY_SIZE: Final = (Pointlike, DotGeneral, ReduceMax, ReduceMin, Transpose)
+WIDEST: Final = 256  # elements of an axis of which a part is read: the rest costs as much
+
+
+@final
+class Uneven:
+    """An equation of which some starts and sizes are computed, or that reads what has such sizes."""
+
+    def __init__(
+        self, scope: Scope, eqn: Eqn, inputs: Sequence[Atom], numbers: Sequence[Start]
+    ) -> None:
+        self.scope, self.eqn, self.inputs, self.numbers = scope, eqn, inputs, numbers
+
+    def place(self) -> Var:
+        """Adds it; what it makes."""
+        for kind, rule in RULES:
+            if isinstance(self.eqn.op, kind):
+                out, windows = rule(self)
+                if sum(w is not None for w in windows) > 1:
+                    raise UnevenError("several sizes change")
+                if any(windows):
+                    self.scope.windows[out] = windows
+                return out
+        raise UnevenError(f"{self.eqn.op.name} of a size that changes")
+
+    def make(self, op: Op, *inputs: Atom) -> Var:
+        return self.scope.make(op, *inputs, source=self.eqn.source)
+
+    def windows(self, a: Atom) -> Windows:
+        return self.scope.windows.get(a, (None,) * a.type.ndim)
+
+    def part(self, step: Dims, x: Atom) -> tuple[Part, Windows]:
+        """The slice that the numbers name; axes whose size is computed are whole."""
+        n = x.type.ndim
+        starts, sizes, found = list(self.numbers[:n]), list[int](), list[Window | None]()
+        for axis, (start, size) in enumerate(zip(starts, self.numbers[n:], strict=True)):
+            there, all_of_it = self.windows(x)[axis], x.type.shape[axis]
+            window = None if isinstance(size, int) else Window(start, size)
+            if there is not None:
+                if start != 0 or size != there.size:
+                    raise UnevenError("a part of what has sizes that change")
+                window = there
+            if window is not None and (step[axis] != 1 or all_of_it > WIDEST):
+                raise UnevenError("a part in steps, or of a long axis")
+            if window is not None:
+                starts[axis] = 0
+            sizes.append(all_of_it if window is not None else int(size))  # type: ignore[arg-type]
+            found.append(window)
+        return Part(self.scope, step, tuple(sizes), starts, self.eqn.source), tuple(found)
+
+    def slice(self) -> tuple[Var, Windows]:
+        op, (x,) = self.eqn.op, self.inputs
+        assert isinstance(op, Slice)
+        part, windows = self.part(op.step, x)
+        return part.get(x), windows
+
+    def update(self) -> tuple[Var, Windows]:
+        op, (x, u) = self.eqn.op, self.inputs
+        assert isinstance(op, UpdateSlice)
+        part, windows = self.part(op.step, x)
+        if any(self.windows(x)) or self.windows(u) != windows or u.type.shape != part.sizes:
+            raise UnevenError("what is written to a part is of another one")
+        for axis, window in enumerate(windows):
+            if window is not None:
+                old = part.get(x)
+                u = self.make(WHERE, self.mask(axis, window, u), u, old)
+        return part.put(x, u), self.windows(x)
+
+    def mask(self, axis: int, window: Window, like: Atom) -> Var:
+        """True of the elements of the window, in the shape of an array."""
+        shape, masks = like.type.shape, self.scope.masks
+        key = window, shape[axis]
+        if key not in masks:
+            counts = self.make(Iota((shape[axis],), 0, INT64))
+            if window.start == 0:
+                masks[key] = self.make(BY_NAME["lt"], counts, atom(window.size))
+            else:
+                moved = self.make(BY_NAME["sub"], counts, atom(window.start))
+                inside = self.make(BY_NAME["lt"], moved, atom(window.size))
+                from_start = self.make(BY_NAME["ge"], moved, number(0))
+                masks[key] = self.make(AND, from_start, inside)
+        if shape == (shape[axis],):
+            return masks[key]
+        return self.make(BroadcastInDim(shape, (axis,)), masks[key])
+
+    def masked(self, x: Atom, axes: Sequence[int], neutral: float) -> Atom:
+        """An array with a number in place of what is outside of its windows."""
+        for axis in axes:
+            window = self.windows(x)[axis]
+            if window is not None:
+                other = Literal.of(x.type.dtype.type(neutral))
+                windows = self.windows(x)
+                x = self.make(WHERE, self.mask(axis, window, x), x, other)
+                self.scope.windows[x] = windows
+        return x
+
+    def reshape(self) -> tuple[Var, Windows]:
+        (x,) = self.inputs
+        given = [(n, w) for n, w in zip(x.type.shape, self.windows(x), strict=True) if w or n != 1]
+        sizes, found, left = list[int](), list[Window | None](), iter(given)
+        for size in self.numbers:
+            if size == 1:
+                sizes.append(1)
+                found.append(None)
+                continue
+            n, window = next(left, (0, None))
+            if size != (n if window is None else window.size):
+                raise UnevenError("a reshape of sizes that change")
+            sizes.append(n)
+            found.append(window)
+        if next(left, None) is not None:
+            raise UnevenError("a reshape of sizes that change")
+        return self.make(Reshape(tuple(sizes)), x), tuple(found)
+
+    def broadcast(self) -> tuple[Var, Windows]:
+        op, (x,) = self.eqn.op, self.inputs
+        assert isinstance(op, BroadcastInDim)
+        sizes, found = list[int](), list[Window | None]()
+        for axis, size in enumerate(self.numbers):
+            if isinstance(size, int):
+                n, window = size, None
+            elif axis in op.dims and (there := self.windows(x)[op.dims.index(axis)]) is not None:
+                n, window = x.type.shape[op.dims.index(axis)], there
+            else:
+                n, window = self.of_size(size)
+            if window is not None and window.size != size:
+                raise UnevenError("a broadcast of sizes that change")
+            sizes.append(n)
+            found.append(window)
+        return self.make(BroadcastInDim(tuple(sizes), op.dims), x), tuple(found)
+
+    def of_size(self, size: Atom) -> tuple[int, Window]:
+        """A known axis of a size that changes."""
+        for a, windows in self.scope.windows.items():
+            for n, window in zip(a.type.shape, windows, strict=True):
+                if window is not None and window.size == size:
+                    return n, window
+        raise UnevenError("a broadcast to a size that is no array's")
+
+    def pointwise(self) -> tuple[Var, Windows]:
+        kinds = {(a.type.shape, self.windows(a)) for a in self.inputs if a.type.ndim}
+        if len(kinds) != 1:
+            raise UnevenError("different parts of axes in one operation")
+        return self.make(self.eqn.op, *self.inputs), kinds.pop()[1]
+
+    def transpose(self) -> tuple[Var, Windows]:
+        op, (x,) = self.eqn.op, self.inputs
+        assert isinstance(op, Transpose)
+        return self.make(op, x), tuple(self.windows(x)[i] for i in op.order)
+
+    def reduce(self) -> tuple[Var, Windows]:
+        op, (x,) = self.eqn.op, self.inputs
+        assert isinstance(op, Reduce)
+        windows = tuple(self.windows(x)[i] for i in kept(op.axes, x.type.ndim))
+        x = self.masked(x, op.axes, op.neutral_of(x.type.dtype))
+        return self.make(op, x), windows
+
+    def product(self) -> tuple[Var, Windows]:
+        op, (a, b) = self.eqn.op, self.inputs
+        assert isinstance(op, DotGeneral)
+        for pair in (op.contract, op.beside):
+            for i, j in zip(*pair, strict=True):
+                same = a.type.shape[i] == b.type.shape[j]
+                if not same or self.windows(a)[i] != self.windows(b)[j]:
+                    raise UnevenError("a product of different parts of axes")
+        of_a = kept((*op.contract[0], *op.beside[0]), a.type.ndim)
+        of_b = kept((*op.contract[1], *op.beside[1]), b.type.ndim)
+        windows = (
+            *(self.windows(a)[i] for i in (*op.beside[0], *of_a)),
+            *(self.windows(b)[i] for i in of_b),
+        )
+        a, b = self.masked(a, op.contract[0], 0), self.masked(b, op.contract[1], 0)
+        return self.make(op, a, b), windows
+
+
+RULES: Final = (
+    (Slice, Uneven.slice),
+    (UpdateSlice, Uneven.update),
+    (Reshape, Uneven.reshape),
+    (BroadcastInDim, Uneven.broadcast),
+    (Pointlike, Uneven.pointwise),
+    (Transpose, Uneven.transpose),
+    (Reduce, Uneven.reduce),
+    (DotGeneral, Uneven.product),
+)

@@ -17,9 +17,9 @@ from typing import Any, final
 from ge2.base.source import logger
 from ge2.ir import Atom, Eqn, Graph, Var
 from ge2.ops.index import UpdateSlice
-from ge2.ops.shape import Reshape, Slice
+from ge2.ops.shape import BroadcastInDim, Reshape, Slice
 from ge2.passes.context import NOTHING, Context, Offsets
-from ge2.passes.offset_loops import Loop, Node, Scope, Wire
+from ge2.passes.offset_loops import OF_ANY_SIZE, Loop, Node, Scope, UnevenError, Wire
 
 RESULTS = 1 << 10  # more than an equation or a loop has
 
@@ -43,20 +43,31 @@ def roll_offsets(graph: Graph, context: Context = NOTHING) -> Graph:
 
 def written(graph: Graph, nodes: Sequence[Node], tuning: Offsets) -> Graph:
     """The graph of these nodes; loops that save little are straight code as before."""
-    if not any(worth(n, tuning) for n in nodes):
-        return graph
-    scope = Scope()
+    scope, found = Scope(), 0
     for n in nodes:
-        if worth(n, tuning):
-            logger().info("%d equations from %s on are a loop", len(n.eqns), n.eqns[0].source)
-            scope.place(n, n.inputs, n.numbers, n.outs)
-        else:
-            scope.eqns += n.eqns
-    return Graph(graph.inputs, tuple(scope.eqns), graph.outputs, graph.consts)
+        found += place(n, scope, tuning)
+    if not found:
+        return graph
+    eqns = (*scope.first, *scope.eqns)
+    return Graph(graph.inputs, eqns, graph.outputs, graph.consts)
 
 
-def worth(node: Node, tuning: Offsets) -> bool:
-    return node.loop is not None and len(node.eqns) >= tuning.worth
+def place(node: Node, scope: Scope, tuning: Offsets) -> int:
+    """Adds a loop, or the loops in it if its sizes change in a way that no loop has, or straight
+    code; the number of loops.
+    """
+    if node.loop is None or len(node.eqns) < tuning.worth:
+        scope.eqns += node.eqns
+        return 0
+    before = len(scope.eqns)
+    try:
+        scope.place(node, node.inputs, node.numbers, node.outs)
+    except UnevenError as error:
+        logger().info("no loop of %d iterations: %s", node.numbers[0], error)
+        del scope.eqns[before:]
+        return sum(place(n, scope, tuning) for n in node.parts)
+    logger().info("%d equations from %s on are a loop", len(node.eqns), node.eqns[0].source)
+    return 1
 
 
 @final
@@ -76,22 +87,29 @@ class Nodes:
         return self
 
     def node(self, eqn: Eqn) -> Node:
-        op, inputs = eqn.op, eqn.inputs
-        numbers: tuple[int, ...] = ()
-        variables = tuple(a for a in inputs if type(a) is Var)
-        if isinstance(op, Slice):
-            numbers, x = op.start, inputs[0]
-            key: Any = "slice", op.step, x.type, eqn.outs[0].type.shape
-        elif isinstance(op, UpdateSlice):
-            numbers = op.start
-            key = "update", op.step, inputs[0].type, inputs[1].type
-        else:
-            key = op, *(a.type if type(a) is Var else a for a in inputs)
-        if op.effect or any(v.type.weak for v in eqn.outs) or 0 in eqn.outs[0].type.shape:
-            return Node(-1, variables, eqn.outs, numbers, (eqn,))
-        if len(variables) < len(inputs) and isinstance(op, Slice | UpdateSlice):
+        variables = tuple(a for a in eqn.inputs if type(a) is Var)
+        numbers, key = described(eqn)
+        literal = len(variables) < len(eqn.inputs) and type(eqn.op) in (Slice, UpdateSlice)
+        if literal or eqn.op.effect or any(v.type.weak for v in eqn.outs):
             return Node(-1, variables, eqn.outs, numbers, (eqn,))
         return Node(self.key(key), variables, eqn.outs, numbers, (eqn,))
+
+
+def described(eqn: Eqn) -> tuple[tuple[int, ...], Any]:
+    """The numbers in which an equation may differ from that of another iteration, and all else."""
+    op, inputs = eqn.op, eqn.inputs
+    kinds = tuple([(a.type.dtype, a.type.ndim) if type(a) is Var else a for a in inputs])
+    if isinstance(op, Slice):
+        return (*op.start, *eqn.outs[0].type.shape), ("slice", op.step, kinds)
+    if isinstance(op, UpdateSlice):
+        return (*op.start, *inputs[1].type.shape), ("update", op.step, kinds)
+    if isinstance(op, Reshape):
+        return op.shape, ("reshape", len(op.shape), kinds)
+    if isinstance(op, BroadcastInDim):
+        return op.shape, ("broadcast", op.dims, len(op.shape), kinds)
+    if isinstance(op, OF_ANY_SIZE):
+        return (), (op, kinds)
+    return (), (op, *(a.type if type(a) is Var else a for a in inputs))
 
 
 def views_where_read(graph: Graph) -> list[Eqn]:
@@ -222,8 +240,9 @@ class Search:
         return len(keys)
 
     def change(self, j: int, k: int) -> tuple[int, ...]:
-        pairs = zip(self.nodes[j].numbers, self.nodes[k].numbers, strict=True)
-        return tuple([a - b for a, b in pairs])
+        """The differences of the numbers of two nodes; () if there are none."""
+        new, old = self.nodes[j].numbers, self.nodes[k].numbers
+        return () if new == old else tuple([a - b for a, b in zip(new, old, strict=True)])
 
     def aligned(self, i: int, stop: int, period: int) -> tuple[int, int, Node] | None:
         """The loop with the fewest carries, then the longest, that begins as far before node `i` as
@@ -320,7 +339,10 @@ class Iterations:
         nodes = search.nodes
         body = tuple(nodes[self.start : self.start + period])
         second = range(self.start + period, self.start + 2 * period)
-        steps = tuple(s for k in second for s in search.steps.get(k, ()) if nodes[k].numbers)
+        same = [(0,) * len(nodes[k].numbers) for k in second]
+        steps = tuple(
+            s for k, none in zip(second, same, strict=True) for s in search.steps.get(k, ()) or none
+        )
         ends = self.stop - period
         carries = list(self.carries)
         for o in range(period):  # what is read after the last iteration
@@ -332,6 +354,7 @@ class Iterations:
         loop = Loop(body, tuple(self.wires), steps, tuple(carries), len(self.read))
         key = "loop", tuple(n.key for n in body), loop.wires, steps, loop.carries
         types = tuple(v.type for v in inputs)
-        eqns = [e for n in nodes[self.start : self.stop] for e in n.eqns]
+        parts = nodes[self.start : self.stop]
+        eqns = [e for n in parts for e in n.eqns]
         numbers = (self.count, *(s for n in body for s in n.numbers))
-        return Node(search.all.key((key, types)), inputs, outs, numbers, eqns, loop)
+        return Node(search.all.key((key, types)), inputs, outs, numbers, eqns, loop, parts)

@@ -4,6 +4,7 @@ as NumPy with them.
 
 from __future__ import annotations
 
+import inspect
 import random
 
 import numpy as np
@@ -199,3 +200,102 @@ def test_random_nests(seed: int, rng: np.random.Generator) -> None:
     wanted = f(a.copy(), b.copy())
     with config.using(tuning=(EAGER,), executor="c" if seed % 3 else "blocked"):
         np.testing.assert_equal(ge2.jit(f)(a, b), wanted)
+
+
+# -------- Sizes that change.
+
+
+def crout(a):
+    for i in range(N):
+        for j in range(i):
+            a[i, j] -= a[i, :j] @ a[:j, j]
+            a[i, j] /= a[j, j] + N
+        for j in range(i, N):
+            a[i, j] -= a[i, :i] @ a[:i, j]
+    return a
+
+
+def symmetric(a):
+    y = a * 0.0
+    for i in range(N):
+        for j in range(N):
+            y[:i, j] += a[i, j] * a[i, :i]
+            y[i, j] += a[:i, j] @ a[i, :i]
+    return y
+
+
+def rank_one(a):
+    y = a + 0.0
+    for i in range(N):
+        y[i, : i + 1] *= 0.5
+        for k in range(N):
+            y[i, : i + 1] += 1.5 * a[i, k] * a[: i + 1, k]
+    return y
+
+
+def below(a):
+    y = a * 0.0
+    for i in range(N - 1):
+        for j in range(i + 1):
+            y[i + 1 :, j] = np.maximum(a[i + 1 :, i], y[i + 1 :, j] * 0.5)
+            y[i, j] += a[i + 1 :, j].max()
+    return y
+
+
+def sums(a):
+    y = a[0] * 0.0
+    for i in range(N):
+        for j in range(N):
+            y[j] += a[j, :i].sum() + np.flip(a[i, : j + 1])[0]
+    return y
+
+
+def shifted(a):
+    y = a * 0.0
+    for i in range(N - 2):
+        for j in range(N):
+            y[j, : i + 1] += a[j, 1 : i + 2] * a[j, N - 1 - i :]
+    return y
+
+
+@pytest.mark.parametrize("f", [crout, symmetric, rank_one, below, sums, shifted])
+@pytest.mark.parametrize("executor", ["c", "blocked"])
+def test_sizes_that_change(f, executor, rng: np.random.Generator) -> None:
+    a = rng.random((N, N))
+    wanted = f(a.copy())
+    with config.using(executor=executor, tuning=(EAGER,)):
+        result = ge2.jit(f)(a)
+    if any(word in inspect.getsource(f) for word in ("@", "sum")):  # in an order of its own
+        np.testing.assert_allclose(result, wanted, rtol=1e-12, atol=1e-12)
+    else:
+        np.testing.assert_equal(result, wanted)
+
+
+@pytest.mark.parametrize("f", [sums])
+def test_sums_are_in_the_order_of_straight_code(f, rng: np.random.Generator) -> None:
+    a, bits = rng.standard_normal((N, N)), []
+    for off in ((), ("roll_offsets",)):
+        with config.using(tuning=(EAGER,), passes_off=off):
+            bits.append(ge2.jit(f)(a.copy()))
+    np.testing.assert_equal(*bits)
+
+
+@pytest.mark.parametrize("f", [crout, symmetric, rank_one, below])
+def test_a_nest_of_changing_sizes_is_a_nest_of_loops(f) -> None:
+    assert any(inner for _, inner in loops(found(f, np.ones((N, N)))))
+
+
+def test_what_is_outside_of_a_part_counts_for_nothing(rng: np.random.Generator) -> None:
+    a = np.tril(rng.random((N, N)))
+    for unread in (np.nan, np.inf):
+        a[np.triu_indices(N, 1)] = unread
+
+        def f(a):
+            y = a[:, 0] * 0.0
+            for i in range(N):
+                for j in range(i + 1):
+                    y[i] += a[i, :i] @ a[i, :i] + a[j, : j + 1].max()
+            return y
+
+        with config.using(tuning=(EAGER,)):
+            np.testing.assert_allclose(ge2.jit(f)(a), f(a), rtol=1e-12)
