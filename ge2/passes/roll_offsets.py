@@ -90,7 +90,8 @@ class Nodes:
         variables = tuple(a for a in eqn.inputs if type(a) is Var)
         numbers, key = described(eqn)
         literal = len(variables) < len(eqn.inputs) and type(eqn.op) in (Slice, UpdateSlice)
-        if literal or eqn.op.effect or any(v.type.weak for v in eqn.outs):
+        weak = any([v.type.weak for v in eqn.outs])
+        if literal or weak or eqn.op.effect:
             return Node(-1, variables, eqn.outs, numbers, (eqn,))
         return Node(self.key(key), variables, eqn.outs, numbers, (eqn,))
 
@@ -125,7 +126,7 @@ def views_where_read(graph: Graph) -> list[Eqn]:
         whole = type(op) is Slice and given is not None and given not in written
         if whole or (type(op) is Reshape and given in views):
             views[eqn.outs[0]] = eqn
-        elif any(a in views for a in inputs if type(a) is Var):
+        elif views and not views.keys().isdisjoint(inputs):
             read = tuple([again(a, views, found) for a in inputs])
             found.append(Eqn(op, read, eqn.outs, eqn.source, eqn.choice))
         else:

@@ -299,3 +299,42 @@ def test_what_is_outside_of_a_part_counts_for_nothing(rng: np.random.Generator) 
 
         with config.using(tuning=(EAGER,)):
             np.testing.assert_allclose(ge2.jit(f)(a), f(a), rtol=1e-12)
+
+
+def uneven_program(seed: int) -> str:
+    """A nest of two loops over parts of rows and columns whose sizes count."""
+    rand = random.Random(seed)
+    part = rand.choice((":i + 1", "i + 1:", ":j + 1", "2 * i:", "i:j + 1", f"i:{N - 1}", "::2"))
+    other = part if rand.random() < 0.8 else rand.choice((":i + 1", "1:i + 2"))
+    row = rand.choice(("i", "j", "0", f"{N - 1} - i"))
+
+    def read(which: str) -> str:
+        array, at = rand.choice("ab"), rand.choice(("i", "j", "1", row))
+        return f"{array}[{at}, {which}]" if rand.random() < 0.6 else f"{array}[{which}, {at}]"
+
+    outside = part if "j" not in part else ":i + 1"
+    lines = ["def f(a, b):", f"    for i in range({N // 2}):", f"        v = a[i, {outside}] * 0.5"]
+    if rand.random() < 0.5:
+        lines.append(f"        b[i, {outside}] = v")
+    lines.append(f"        for j in range({rand.choice((str(N), 'i + 1'))}):")
+    more = " + 0.5 * v" if outside == part and rand.random() < 0.5 else ""
+    line = f"{rand.choice('ab')}[{row}, {part}] = {read(part)} * 0.25 - {read(other)}{more}"
+    lines.append(f"            {line}")
+    if rand.random() < 0.3 and "i:j" not in part:
+        lines.append(f"            b[i, j] = np.append({read(part)}, 0.0).max()")
+    if rand.random() < 0.3:
+        lines.append(f"            b[j, {part}] += np.outer({read(part)}, a[0, :2])[:, 1]")
+    return "\n".join([*lines, "    return a, b"])
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_random_nests_of_changing_sizes(seed: int, rng: np.random.Generator) -> None:
+    scope: dict = {"np": np}
+    exec(uneven_program(seed), scope)
+    f, (a, b) = scope["f"], rng.random((2, N, N))
+    try:
+        wanted = f(a.copy(), b.copy())
+    except ValueError:
+        return  # parts of different sizes
+    with config.using(tuning=(EAGER,), executor="c" if seed % 3 else "blocked"):
+        np.testing.assert_equal(ge2.jit(f)(a, b), wanted)
