@@ -90,7 +90,7 @@ class Nodes:
         variables = tuple(a for a in eqn.inputs if type(a) is Var)
         numbers, key = described(eqn)
         literal = len(variables) < len(eqn.inputs) and type(eqn.op) in (Slice, UpdateSlice)
-        weak = any([v.type.weak for v in eqn.outs])
+        weak = any(v.type.weak for v in eqn.outs)
         if literal or weak or eqn.op.effect:
             return Node(-1, variables, eqn.outs, numbers, (eqn,))
         return Node(self.key(key), variables, eqn.outs, numbers, (eqn,))
