@@ -123,7 +123,7 @@ FIRST: Final[tuple[Pass, ...]] = (user_kernels, attention, *TIDY)
 PIPELINES: Final[dict[str, tuple[Pass, ...]]] = {
     "reference": (roll_offsets, *TIDY, roll, whole, stack, fuse),
     "c": (
-        roll_offsets, *FIRST, order_statistics, roll, whole, stack, split_edges, fuse,
+        user_kernels, roll_offsets, *FIRST[1:], order_statistics, roll, whole, stack, split_edges, fuse,
         constants_late, writes, grounded, reads_first, with_copies, views_first, checked_early,
     ),
     "cuda": (
