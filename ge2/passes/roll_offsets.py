@@ -2,11 +2,10 @@
 in where slices start, by the same number each time.
 
 Loops in loops are found from the inside: a loop that is found is one node, whose starts and length
-are numbers in which the iterations of the next loop may differ. Iterations need not be compiled
-alike to be told apart from others quickly: nodes are compared by a number for all that does not
-change.
+are numbers in which the iterations of the next loop may differ. Nodes are compared by a key of all
+that does not change, by their numbers, and by how far before them their operands are made.
 
-This comes first of all, before anything is done for each of a hundred thousand equations.
+It comes before the passes that do something for each of a hundred thousand equations.
 """
 
 from __future__ import annotations
