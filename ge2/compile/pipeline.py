@@ -34,6 +34,7 @@ from ge2.passes.moves_inside import moves_inside
 from ge2.passes.products import half_results, products_to_sums, short_sums, tiny_products
 from ge2.passes.reads import few_ranks, order_statistics, slices_first
 from ge2.passes.roll import roll
+from ge2.passes.roll_offsets import roll_offsets
 from ge2.passes.rolled_to_scan import stack, stack_all
 from ge2.passes.simplify import inline
 from ge2.passes.split_edges import split_edges
@@ -120,9 +121,9 @@ FIRST: Final[tuple[Pass, ...]] = (user_kernels, attention, *TIDY)
 
 # fmt: off
 PIPELINES: Final[dict[str, tuple[Pass, ...]]] = {
-    "reference": (*TIDY, roll, whole, stack, fuse),
+    "reference": (roll_offsets, *TIDY, roll, whole, stack, fuse),
     "c": (
-        *FIRST, order_statistics, roll, whole, stack, split_edges, fuse,
+        user_kernels, roll_offsets, *FIRST[1:], order_statistics, roll, whole, stack, split_edges, fuse,
         constants_late, writes, grounded, reads_first, with_copies, views_first, checked_early,
     ),
     "cuda": (

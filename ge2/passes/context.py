@@ -102,6 +102,24 @@ class Rolling:
 
 @final
 @record
+class Offsets:
+    """Limits on straight code that becomes loops over slices whose starts count."""
+
+    # the fewest of a program in which such loops are looked for: a second of planning
+    equations: int = 10_000
+    writes: int = 100  # into slices, that it has at least
+    worth: int = 600  # equations that a loop stands for, at least
+    tries: int = 2  # equations that are compared in vain for each, at most
+    rounds: int = 4  # iterations of a loop, at least
+    gram: int = 4  # equations in a row by which a repetition is recognised
+    periods: int = 16  # distances to equal ones before that are tried
+    longest: int = 2000  # equations of an iteration
+    alignments: int = 8  # equations, one after another, that are tried as the first
+    nests: int = 6  # loops in loops
+
+
+@final
+@record
 class Stacking:
     """Limits on the loops that become scans."""
 
@@ -190,6 +208,7 @@ class Tuning:
     live_ranges: LiveRanges = LiveRanges()
     results: Results = Results()
     rolling: Rolling = Rolling()
+    offsets: Offsets = Offsets()
     stacking: Stacking = Stacking()
     splitting: Splitting = Splitting()
     moves: Moves = Moves()

@@ -126,8 +126,8 @@ def test_the_pipelines_are_lists_of_names():
     assert {
         target: " ".join(step.__name__ for step in each) for target, each in PIPELINES.items()
     } == {
-        "reference": f"{tidy} roll whole stack fuse",
-        "c": f"user_kernels attention {tidy} order_statistics roll whole stack split_edges fuse"
+        "reference": f"roll_offsets {tidy} roll whole stack fuse",
+        "c": f"user_kernels roll_offsets attention {tidy} order_statistics roll whole stack split_edges fuse"
         " constants_late writes grounded reads_first with_copies views_first checked_early",
         "cuda": f"user_kernels attention {tidy} few_ranks half_results fp8_products recompute"
         " tiny_products roll whole stack stack_all sums_after slices_first gated_products join_scatters"
@@ -167,7 +167,7 @@ def test_each_step_can_be_dumped(tmp_path):
     code = {"g-program.py", "g-pointwise_0.py", "g-regions.txt", "g-plan.txt", "g-repro.py"}
     assert found == {*steps, *code}
     assert "mul" in (tmp_path / "out" / "g-0-traced.txt").read_text()
-    assert "mul" not in (tmp_path / "out" / "g-5-simplify.txt").read_text()
+    assert "mul" not in (tmp_path / "out" / "g-6-simplify.txt").read_text()
 
 
 def test_a_folder_that_cannot_be_written_stops_nothing(tmp_path):
