@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         donated: list[Var]
         there: dict[int, set[tuple[int, int]]]
         boxes: dict[int, Box]
+        firsts: dict[Atom, Atom]
         parts: set[Var]
 
         @property
