@@ -526,13 +526,13 @@ def rewritten(
 
 
 def before_cast(a: Atom, makers: Mapping[Atom, Eqn], views: list[Eqn]) -> Atom:
-    """What a value is cast from, or the same `views` of that, which are listed."""
+    """What a value is cast from, if that is fp8, or the same `views` of that, which are listed."""
     maker = makers.get(a)
-    if maker is None or len(maker.inputs) != 1:
+    if maker is None or len(maker.inputs) != 1 or a.type.dtype in FP8:
         return a
     (given,), op = maker.inputs, maker.op
     if isinstance(op, ConvertElementType):
-        return given
+        return given if given.type.dtype in FP8 else a
     found = before_cast(given, makers, views) if op.is_view else given
     if found is given:
         return a

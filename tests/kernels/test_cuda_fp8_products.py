@@ -48,6 +48,28 @@ def after(function: Any, *types: ArrayType, limits: Any = H200) -> str:
     return str(fp8_products(ge2.make_jaxpr(function)(*structs).graph, Context(limits)))
 
 
+@needs_compiler
+@pytest.mark.parametrize("dtype", [E4M3, E5M2], ids=str)
+@pytest.mark.parametrize("out", [None, F32, BF16], ids=str)
+def test_products_that_are_fp8_as_their_factors(dtype: Any, out: Any) -> None:
+    """Factors are cast to fp8, as all of fp8 are that a program has, and multiplied as they are."""
+
+    def product(a: Any, b: Any) -> Any:
+        y = a.astype(dtype) @ b.astype(dtype).T
+        return y.astype(F32) * 2 if out is None else y.astype(out)
+
+    rng = np.random.default_rng(4)
+    xs = [rng.normal(size=s).astype(F32) for s in ((48, 64), (80, 64))]
+    with config.using(executor="shim", tuning=(H200,)):
+        low = ge2.jit(product).lower(*xs)
+        found = np.asarray(ge2.jit(product)(*xs), "f8")
+    assert not any("product in CUDA" in str(c.taken) for c in low.choices.values())
+    a, b = (x.astype(dtype).astype("f8") for x in xs)
+    wanted = (a @ b.T) * (2 if out is None else 1)
+    step = 2.0 ** -(3 if dtype == E4M3 else 2)
+    np.testing.assert_allclose(found, wanted, rtol=step, atol=step / 8)
+
+
 def test_casts_become_part_of_the_product() -> None:
     types = ArrayType((32, 48), E4M3), ArrayType((48, 64), E4M3)
     low = after(lambda a, b: a.astype(BF16) @ b.astype(BF16), *types)
