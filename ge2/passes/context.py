@@ -46,10 +46,11 @@ class Fusion:
     recomputed: int = (
         1 << 22
     )  # bytes of a value that a later region may make anew: caches hold less
-    # columns for each multiprocessor of a GPU, and elements of all, from which on fewer columns would
-    # leave it idle if each were whole in a block
+    # columns for each multiprocessor of a GPU that keep it busy if each is whole in a block; and
+    # elements that memory moves in the time of two launches: where so many more would be moved by a
+    # busy one, several blocks share columns
     columns: int = 16
-    many: int = 1 << 19
+    many: int = 5 << 19
     tail: int = 12  # equations that go on with sums which several blocks share
     seldom: int = 4  # reads of single elements for each costly one, from which on both are together
 

@@ -341,7 +341,8 @@ class Fusion:
         if not (self.units and whole) or lane in whole:
             return False
         rows, elements = math.prod(axes[a] for a in whole), math.prod(axes.values())
-        return elements >= self.tuning.many and elements < rows * self.tuning.columns * self.units
+        columns, enough = elements // max(rows, 1), self.tuning.columns * self.units
+        return elements * (enough - columns) > self.tuning.many * columns
 
     def tail(self, group: Group, eqn: Eqn, entry: Dims, uses: Uses) -> frozenset[int]:
         """The axes that were folded to what an equation goes on with, if it does so element by

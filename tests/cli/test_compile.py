@@ -114,7 +114,7 @@ def test_derivatives_and_what_is_done_elsewhere(model, said):
     of = {words[0]: line for line in text.splitlines() if (words := line.split())}
     assert of["pointwise_0"].endswith("  a copy")  # of what is carried
     # as the loop's own program knows
-    assert of["pointwise_4"].endswith("  a_model.py:17 in <lambda>")
+    assert of["pointwise_3"].endswith("  a_model.py:17 in <lambda>")
     assert said(f"{model}:same", "--args", "f32[3]").endswith("kernels for sm_90a\n")
 
 

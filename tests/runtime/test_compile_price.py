@@ -16,7 +16,7 @@ from ge2.ops.graphs.region import Region
 from ge2.ops.index import Gather
 from ge2.passes.roll import compile_seconds
 from ge2.program import CompilePrice, Planning, announce, is_too_long
-from ge2.targets.c import linked, tuning
+from ge2.targets.c import linked, native
 from ge2.targets.c.tuning import Files, Tuning
 from ge2.targets.cuda import emulator
 from ge2.targets.cuda.emulator import ShimDevice
@@ -63,8 +63,8 @@ def test_a_loop_that_compiles_too_long_is_announced_and_runs_in_another_way(
     kernel, way, flags, monkeypatch
 ):
     before = []  # how many compilations each warning follows
-    monkeypatch.setattr(tuning, "is_known", lambda source, flags: False)
-    monkeypatch.setattr(tuning, "announce", lambda *a: before.append(len(flags)) or announce(*a))
+    monkeypatch.setattr(native, "is_known", lambda source, flags: False)
+    monkeypatch.setattr(native, "announce", lambda *a: before.append(len(flags)) or announce(*a))
     # of sizes that nobody compiled
     compiled, x = ge2.jit(unlike), np.linspace(0.1, 1, int(10 * kernel))
     words = f"(?s): some 12 iterations.*kernels.*{way}.*at .*in unlike.*fori_loop"
@@ -99,7 +99,7 @@ def test_who_has_patience_is_not_warned(flags):
 
 
 def test_many_kernels_of_lines_of_their_own_are_no_loop(monkeypatch):
-    monkeypatch.setattr(tuning, "is_known", lambda source, flags: False)
+    monkeypatch.setattr(native, "is_known", lambda source, flags: False)
     f = ge2.jit(lambda x: np.cumsum(np.cumsum(x) * x.sum()))
     with of_kernels(99.0):
         np.testing.assert_allclose(f(X), np.cumsum(np.cumsum(X) * X.sum()))
