@@ -314,7 +314,8 @@ class Fusion:
         axes = group.with_axes(entry, shape)
         tail: frozenset[int] = NO_AXES
         if (whole is not group.whole or axes is not group.axes) and (
-            too_large(axes, whole, self.tuning) or self.leaves_idle(axes, whole, entry)
+            too_large(axes, whole, self.tuning)
+            or self.leaves_idle(axes, whole, (*group.entries.values(), entry))
         ):
             tail = self.tail(group, eqn, entry, uses)
             if tail:
@@ -333,12 +334,16 @@ class Fusion:
             group.folded[var] = over or tail
         return True
 
-    def leaves_idle(self, axes: Mapping[int, int], whole: frozenset[int], lying: Dims) -> bool:
+    def leaves_idle(
+        self, axes: Mapping[int, int], whole: frozenset[int], entries: Sequence[Dims]
+    ) -> bool:
         """True if blocks that have columns whole would be too few for the GPU, and columns long enough
-        that launches do not matter. `lying`: the axes of an array, the last of which lies along threads.
+        that launches do not matter. The last axis of the equations' `entries` lies along threads.
         """
-        lane = next((a for a in reversed(lying) if a != NONE), NONE)
-        if not (self.units and whole) or lane in whole:
+        if not (self.units and whole):
+            return False
+        lying = max(entries, key=lambda e: len(set(e) - {NONE}))
+        if next((a for a in reversed(lying) if a != NONE), NONE) in whole:
             return False
         rows, elements = math.prod(axes[a] for a in whole), math.prod(axes.values())
         columns, enough = elements // max(rows, 1), self.tuning.columns * self.units
@@ -365,8 +370,8 @@ class Fusion:
         if names is None:
             return
         axes, folded, whole = joint(a, b, names)
-        lying = max((*a.entries.values(), *(named(names, e) for e in b.entries.values())), key=len)
-        if too_large(axes, whole, self.tuning) or self.leaves_idle(axes, whole, lying):
+        entries = *a.entries.values(), *(named(names, e) for e in b.entries.values())
+        if too_large(axes, whole, self.tuning) or self.leaves_idle(axes, whole, entries):
             return
         if (a.tails or b.tails) and len({*folded.values()} - {NO_AXES}) > 1:
             return
