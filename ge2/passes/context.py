@@ -51,6 +51,7 @@ class Fusion:
     # busy one, several blocks share columns
     columns: int = 16
     many: int = 5 << 19
+    shared: int = 1 << 22  # elements from which on they do, however many columns there are
     tail: int = 12  # equations that go on with sums which several blocks share
     seldom: int = 4  # reads of single elements for each costly one, from which on both are together
 

@@ -315,7 +315,7 @@ class Fusion:
         tail: frozenset[int] = NO_AXES
         if (whole is not group.whole or axes is not group.axes) and (
             too_large(axes, whole, self.tuning)
-            or self.leaves_idle(axes, whole, (*group.entries.values(), entry))
+            or self.better_shared(axes, whole, (*group.entries.values(), entry))
         ):
             tail = self.tail(group, eqn, entry, uses)
             if tail:
@@ -334,11 +334,11 @@ class Fusion:
             group.folded[var] = over or tail
         return True
 
-    def leaves_idle(
+    def better_shared(
         self, axes: Mapping[int, int], whole: frozenset[int], entries: Sequence[Dims]
     ) -> bool:
-        """True if blocks that have columns whole would be too few for the GPU, and columns long enough
-        that launches do not matter. The last axis of the equations' `entries` lies along threads.
+        """True if several blocks would read columns sooner than one that has them whole, by more than
+        their launches cost. The last axis of the equations' `entries` lies along threads.
         """
         if not (self.units and whole):
             return False
@@ -347,7 +347,8 @@ class Fusion:
             return False
         rows, elements = math.prod(axes[a] for a in whole), math.prod(axes.values())
         columns, enough = elements // max(rows, 1), self.tuning.columns * self.units
-        return elements * (enough - columns) > self.tuning.many * columns
+        idle = elements * (enough - columns) > self.tuning.many * columns
+        return idle or elements >= self.tuning.shared
 
     def tail(self, group: Group, eqn: Eqn, entry: Dims, uses: Uses) -> frozenset[int]:
         """The axes that were folded to what an equation goes on with, if it does so element by
@@ -371,7 +372,7 @@ class Fusion:
             return
         axes, folded, whole = joint(a, b, names)
         entries = *a.entries.values(), *(named(names, e) for e in b.entries.values())
-        if too_large(axes, whole, self.tuning) or self.leaves_idle(axes, whole, entries):
+        if too_large(axes, whole, self.tuning) or self.better_shared(axes, whole, entries):
             return
         if (a.tails or b.tails) and len({*folded.values()} - {NO_AXES}) > 1:
             return

@@ -143,11 +143,14 @@ def test_blocks_share_the_rows_of_large_sums() -> None:
 
 
 def test_rows_that_no_other_block_may_share_are_read_by_many_blocks() -> None:
-    """Unless those of 128 columns are enough to keep memory busy."""
-    for shape, blocks in (((1100, 1024), 128), ((16384, 4096), 256), ((16384, 8192), 64)):
+    """Unless they are so many that others had better share them."""
+    for shape, blocks in (((1100, 1024), 128), ((1020, 4096), 256)):
         x, m = (np.broadcast_to(np.float32(0), s) for s in (shape, shape[1:]))
         ((kernel, _),) = kernels(lambda x, m: x / (x.sum(0) + m), x, m)
         assert kernel.grid == (blocks, 1)
+    for shape in ((16384, 4096), (4096, 256)):
+        found = kernels(lambda x: x / x.sum(0), np.broadcast_to(np.float32(0), shape))
+        assert [kernel.kind for kernel, _ in found] == ["reduce", "finish", "pointwise"]
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
