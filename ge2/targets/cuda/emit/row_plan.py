@@ -181,6 +181,8 @@ class Plan:
         if self.alone:
             team = min(power(-(-n // self.tuning.some)), WARP)
             return Shape(team, self.tuning.alone, -(-n // team))
+        if self.outer():
+            return Shape(1, self.tuning.block, -(-n // pack))
         few, words = self.tuning.held, self.tuning.words
         if self.sums():
             few, words = self.tuning.summed, 2 * words
@@ -208,6 +210,15 @@ class Plan:
 
         return half if half >= 4 and each(half) < each(self.pack) else self.pack
 
+    def outer(self) -> bool:
+        """True if no array has an element for each of each row, nothing is kept of one, and rows are
+        many: a thread has one, and reads what all rows share in the instruction of its neighbours.
+        """
+        strides = self.problem.axes.strides
+        whole = any(self.depends(p) and any(strides[p].get(a) for a in self.row) for p in strides)
+        kept = self.sums() or self.between() or self.groups or not self.resident or self.in_shared
+        return not (whole or kept) and self.plenty()
+
     def plenty(self) -> bool:
         """True if the chip has work if each thread takes a row: then none does what another of its
         team does for the same row, and none waits for another.
@@ -221,7 +232,7 @@ class Plan:
         or one, if its threads have few elements for which to wait for each other. Of many groups the
         parts would be more than all that the rows are made of.
         """
-        few = self.shape.packs * self.pack <= self.tuning.met
+        few = self.shape.packs * self.pack <= self.tuning.met or self.shape.team == 1
         one = bool(self.groups) and not self.sums()
         return 1 if (few or one) and not self.alone else self.shape.rows
 

@@ -284,7 +284,8 @@ class Rows:
             head, unroll = self.striding(), str(self.plan.tuning.unrolled)
         else:
             head = "int k = 0; k < PACKS; k++"
-            unroll = str(self.plan.tuning.in_turn) if self.plan.in_shared else ""
+            outer = str(self.plan.tuning.unrolled) if self.plan.outer() else ""
+            unroll = str(self.plan.tuning.in_turn) if self.plan.in_shared else outer
             named = [*inner.reads, *inner.elements, *inner.apart, *inner.writes, Text(inner.test)]
             ends = self.end_of_packs()
             letter = self.places.letters[self.row[0]]
