@@ -36,6 +36,7 @@ from ge2.passes.reads import few_ranks, order_statistics, slices_first
 from ge2.passes.roll import roll
 from ge2.passes.roll_offsets import roll_offsets
 from ge2.passes.rolled_to_scan import stack, stack_all
+from ge2.passes.rows_inside import rows_inside
 from ge2.passes.simplify import inline
 from ge2.passes.split_edges import split_edges
 from ge2.program import PLACEMENT, PLANNING, Placement, Planning
@@ -129,8 +130,8 @@ PIPELINES: Final[dict[str, tuple[Pass, ...]]] = {
     "cuda": (
         *FIRST, few_ranks, half_results, fp8_products, recompute, tiny_products, short_sums, roll, whole, stack,
         stack_all, sums_after, slices_first, gated_products, join_scatters, products_to_sums, fuse, split_live_ranges,
-        epilogue, prologue, indexed, drawn, resident, moves_inside, results_together, constants_late, reads_first,
-        with_copies, views_first,
+        epilogue, prologue, indexed, drawn, resident, moves_inside, rows_inside, results_together, constants_late,
+        reads_first, with_copies, views_first,
     ),
 }
 
@@ -145,7 +146,7 @@ LIMITED: Final[dict[str, tuple[Pass, ...]]] = {
     ),
     "cuda": (
         few_ranks, half_results, fp8_products, tiny_products, short_sums, whole, stack, slices_first, join_scatters,
-        products_to_sums, fuse, indexed, drawn, resident, moves_inside, constants_late, reads_first,
+        products_to_sums, fuse, indexed, drawn, resident, moves_inside, rows_inside, constants_late, reads_first,
         with_copies, views_first,
     ),
 }

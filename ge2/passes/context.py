@@ -144,7 +144,9 @@ class Splitting:
 @final
 @record
 class Moves:
-    """Limits on joined, padded and updated arrays that the regions which read them make."""
+    """Limits on joined, padded and updated arrays, and rows at indices, that the regions which read
+    them make.
+    """
 
     readers: int = 3  # kernels that each read the parts, and compute what is made of them
     small: int = 1 << 18  # elements of a join that is one kernel only to save launches
@@ -153,6 +155,7 @@ class Moves:
     equations: int = 400  # of a region
     again: int = 12  # of what is computed in each of several places
     runs: int = 5  # of indices along an axis: each is a comparison
+    row: int = 32  # elements of a row that is read at an index, at least: neighbouring threads read it
 
 
 @final

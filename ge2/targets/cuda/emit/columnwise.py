@@ -118,7 +118,7 @@ class Lanes:
         self.narrow = narrow(problem, over, chip)
         self.over = [a for a in sorted(axes.sizes) if a in over]
         kept = [a for a in sorted(axes.sizes) if a not in over]
-        self.lane = lane if lane >= 0 else max(kept, key=lambda a: (axes.along(a), a), default=-1)
+        self.lane = lane if lane >= 0 else problem.lane_of(kept)
         self.kept = [a for a in kept if a != self.lane] + [a for a in (self.lane,) if a >= 0]
         self.places = Places(axes, problem.operands, [*self.kept, *self.over])
         self.places.lane = self.lane
@@ -419,7 +419,7 @@ class Lanes:
             declared, *written = said.pack_of(w.param, self.pack, left)
             before.append(declared)
             after += self.guarded(w, written) if written else []
-        before += [line for w in works for line in self.drawn(w)]
+        before += [line for w in works for line in (*self.drawn(w), *said.row_read(w, "PACK", self.pack, left))]
         said.v = "v"
         lines = [each for w in works for each in self.element(w)]
         said.v = ""

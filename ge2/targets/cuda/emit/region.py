@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, final
 
 import numpy as np
@@ -17,6 +18,7 @@ from ge2.codegen.text import Operand, Text, axes_of, guard, works_of
 from ge2.ir import Eqn, Literal, Names, Var, write
 from ge2.ir.text import eqn_text
 from ge2.ops.graphs.region import Region, Runs
+from ge2.ops.index import Gather
 from ge2.ops.random import Draw
 from ge2.ops.reduce import ArgReduce, Reduce
 from ge2.ops.shape import Iota
@@ -76,6 +78,7 @@ class Problem:
         self.works, self.outs = works, outs
         # arrays of which each element is read by itself, where there is one
         self.placed = {s.xs[0].leaf for s in self.values.steps if s.placed is not None}
+        self.placed |= {*self.values.tables.values()}
         self.axes = axes_of(self.values, region, works, outs, operands)
 
     @property
@@ -85,7 +88,19 @@ class Problem:
     @property
     def lane(self) -> int:
         """The axis along which most elements lie side by side; -1 where there is none."""
-        return max(self.axes.sizes, key=lambda a: (self.axes.along(a), a), default=-1)
+        return self.lane_of(self.axes.sizes)
+
+    def lane_of(self, axes: Iterable[int]) -> int:
+        """The same among some of the axes."""
+        return max(axes, key=lambda a: (self.along(a), a), default=-1)
+
+    def along(self, a: int) -> int:
+        """The number of elements that are side by side along an axis, less those that are apart; of an
+        array that is read at indices as many as the space has.
+        """
+        space, strides = math.prod(self.axes.sizes.values()), self.axes.strides
+        side_by_side = sum(strides[p].get(a) == 1 for p in self.values.tables.values())
+        return self.axes.along(a) + side_by_side * space
 
 
 class Statements:
@@ -110,7 +125,8 @@ class Statements:
         self.apart = False  # whether no current element is at a place that it is compared with
         self.near = ""  # "_near" where no such number is far from 1
         self.striped: dict[Work, str] = {}  # states of which each neighbour has its own
-        self.drawn: dict[Held, str] = {}  # random bits of which several elements were made before
+        # random bits, and what is read at indices, of which several elements were made before
+        self.drawn: dict[Held, str] = {}
         self.widened: set[Param] = set()  # arrays of half types that were read as floats
         self.written: dict[Param, str] = {}  # results of which several elements are written after
         self.brief = False  # whether all results are rounded to bfloat16, and functions may be too
@@ -305,7 +321,47 @@ class Statements:
             return self.elsewhere(w, w.step.placed)
         if w.step.runs:
             return self.index_in(w.y, w.step.runs)
+        if w.step.eqn is not None and isinstance(w.step.eqn.op, Gather):
+            return self.gathered(w) if w.y.var else self.row(w, w.step.eqn)
         return self.calculated(w, w.y, w.step)
+
+    def row(self, w: Work, eqn: Eqn) -> str:
+        """Where the elements of an array begin that indices, which are inside, name."""
+        op, x = eqn.op, eqn.inputs[0]
+        assert isinstance(op, Gather) and isinstance(x, Var) and w.step is not None
+        steps = [self.places.operands[x].strides[a] for a in op.axes]
+        sizes = [self.places.size(f"{w.step.y.name}{k}", step) for k, step in enumerate(steps)]
+        pairs = zip(map(self.operand, w.xs), sizes, strict=True)
+        return " + ".join(f"(int64_t){index} * {size}" for index, size in pairs)
+
+    def gathered(self, w: Work) -> str:
+        """An element of an array that is read at indices."""
+        assert w.y is not None
+        table, place = w.xs
+        found = self.drawn.get(w.y) or (
+            f"{self.places.array(table.leaf)}[{self.in_row(table.leaf, place)}]"
+        )
+        return widened(table.dtype, found) if table.dtype in HALF else found
+
+    def row_read(self, w: Work, width: str, pack: int, left: str) -> list[Text]:
+        """The reading of a thread's elements of a row that an index names, where they are neighbours."""
+        eqn, y = None if w.step is None else w.step.eqn, w.y
+        if eqn is None or not isinstance(eqn.op, Gather) or y is None or y.var is None or pack == 1:
+            return []
+        (table, place), x, lane = w.xs, eqn.inputs[0], self.places.lane
+        if lane in place.axes or self.problem.axes.strides[table.leaf].get(lane) != 1:
+            return []
+        assert isinstance(x, Var)
+        rows = [self.places.operands[x].strides[a] for a in eqn.op.axes]
+        wide, name = min(self.places.wide(table.leaf, rows), pack), f"{self.name(y)}_read"
+        at = f"{self.places.array(table.leaf)} + {self.in_row(table.leaf, place)}"
+        self.drawn[y] = f"{name}{OF_PACK}"
+        return [Text(f"const auto {name} = ge2_read<{width}, {wide}>({at}{left});")]
+
+    def in_row(self, p: Param, place: Held) -> str:
+        """The index of an element whose row begins at a place."""
+        element, row = self.places.element(p, self.v), self.operand(place)
+        return row if element == "0" else f"{row} + {element}"
 
     def calculated(self, w: Work, y: Held, step: Step) -> str:
         """What an equation computes."""

@@ -85,7 +85,9 @@ class Plan:
         self.length = math.prod(axes.sizes[a] for a in self.row)
         self.count = math.prod(axes.sizes[a] for a in self.walked)
         lying = [p for p in axes.strides if self.lies(p)]
-        self.pack = 1 if alone else self.places.pack(lying, 4 * chip.thread_registers)
+        # so do rows at indices, which are read where they are asked for
+        rows = [p for p in problem.values.tables.values() if axes.strides[p].get(self.lane) == 1]
+        self.pack = 1 if alone else self.places.pack([*lying, *rows], 4 * chip.thread_registers)
         roles = ((self.walked, "rows"), (self.row, "row"))
         specs = [Spec(tuple(axes), role) for axes, role in roles if axes]
         # A block has one group: what is alike in all groups is made in each, where it is read.

@@ -420,6 +420,7 @@ class Rows:
                 declared, written = said.pack_of(w.param, self.pack, left)
                 before.append(declared)
                 after += self.guarded(w, [written])
+        before += [line for w in works for line in said.row_read(w, self.width, self.pack, left)]
         whole, works = self.of_packs(works)
         before += whole
         said.v, said.kept_at = ("v", "k * PACK + v") if self.pack > 1 else ("", "k")

@@ -272,15 +272,16 @@ class Places(AxesParameters):
         declared = f"{STORED[dtype]} *__restrict__ {p.name}"
         return self.add_argument(p.name, declared, "result", (self.operands[p.var], dtype))
 
-    def wide(self, p: Param) -> int:
+    def wide(self, p: Param, rows: Sequence[int] = ()) -> int:
         """Returns how many elements along the lane one access may move: what their
-        number and every stride allow.
+        number and every stride allow, those also of rows that are read at indices.
         """
         strides, dtype = self.axes.strides[p], p.var.type.dtype
         if strides.get(self.lane) != 1:
             return 1
         operand = self.operands[p.var]
-        parts = [*(s for a, s in strides.items() if a != self.lane), operand.offset, operand.loose]
+        steps = (s for a, s in strides.items() if a != self.lane)
+        parts = [*steps, *rows, operand.offset, operand.loose]
         found = WIDEST // dtype.itemsize
         while found > 1 and any(each % found for each in parts):
             found //= 2

@@ -1,0 +1,94 @@
+"""Regions read the rows that indices name where those are.
+
+  y = gather[axes=0] table i;  s = region (reduce_sum[axes=1] y)
+  ->  s = region (reduce_sum[axes=1] (gather[axes=0] table (wrap i)))
+
+A kernel that writes rows side by side writes as much as it reads, and the next one reads it again.
+It is for targets on which an index outside wraps around: where it is an error, a kernel looks at all
+of them first.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import replace
+
+from ge2.ir import Atom, Dims, Eqn, Graph, Var, without_dead_code
+from ge2.ops.graphs.region import Region
+from ge2.ops.index import Gather
+from ge2.passes.context import NOTHING, Context
+from ge2.passes.fusion_group import NONE
+from ge2.passes.indices import Wrap, orientation
+
+
+def rows_inside(graph: Graph, context: Context = NOTHING) -> Graph:
+    """The graph whose regions read rows at indices themselves, where each is read once."""
+    shortest = context.tuning.moves.row
+    made = {e.outs[0]: e for e in graph.eqns if is_of_rows(e, shortest)}
+    if not made:
+        return graph
+    reads = Counter(a for e in graph.eqns for a in e.inputs)
+    reads.update(graph.outputs)
+    once = {v: e for v, e in made.items() if reads[v] == 1}
+    eqns = tuple(taken(e, once) if isinstance(e.op, Region) else e for e in graph.eqns)
+    return without_dead_code(Graph(graph.inputs, eqns, graph.outputs, graph.consts))
+
+
+def is_of_rows(eqn: Eqn, shortest: int) -> bool:
+    """True if indices along one axis name rows that lie side by side, and are not short."""
+    op = eqn.op
+    if not isinstance(op, Gather) or len(op.axes) != 1:
+        return False
+    (axis,), (x, index) = op.axes, eqn.inputs
+    if not (isinstance(x, Var) and isinstance(index, Var) and index.type.shape):
+        return False
+    shape, whole = x.type.shape, index.type.dtype.kind in "iu"
+    long = axis < len(shape) - 1 and shape[-1] >= shortest
+    return whole and long and bool(eqn.outs[0].type.size and x.type.size)
+
+
+def taken(eqn: Eqn, made: dict[Var, Eqn]) -> Eqn:
+    """A region that reads rows itself."""
+    for outer in eqn.inputs:
+        gather, op = made.get(outer) if isinstance(outer, Var) else None, eqn.op
+        assert isinstance(op, Region)
+        if gather is not None:
+            inner = op.graph.inputs[eqn.inputs.index(outer)]
+            at = orientation(op, inner)
+            if at is not None and reads_once(op, at):
+                eqn = with_gather(eqn, inner, gather, at)
+    return eqn
+
+
+def reads_once(region: Region, at: Dims) -> bool:
+    """True if a region goes once through an array that has all of its axes, in their order: what is
+    folded and gone on with is read again, and what repeats is read for each element.
+    """
+    real = [a for a in at if a != NONE]
+    everywhere = math.prod(region.space[a] for a in real) == math.prod(region.space)
+    return region.kind != "rowwise" and real == sorted(set(real)) and everywhere
+
+
+def with_gather(eqn: Eqn, value: Var, gather: Eqn, at: Dims) -> Eqn:
+    """A region in which an input is read at indices."""
+    op, (table, index), (axis,) = eqn.op, gather.inputs, gather.op.axes  # type: ignore[attr-defined]
+    assert isinstance(op, Region)
+    inside, names = op.graph, dict[Atom, Var]()
+    for outer, inner in zip(eqn.inputs, inside.inputs, strict=True):
+        if inner is not value:
+            names.setdefault(outer, inner)
+    rows, places = (names.setdefault(a, Var(a.type)) for a in (table, index))
+    wrap = Wrap(table.type.shape[axis])
+    where = Var(*wrap.infer(index.type))
+    eqns = (
+        Eqn(wrap, (places,), (where,), gather.source),
+        Eqn(gather.op, (rows, where), (value,), gather.source),
+        *inside.eqns,
+    )
+    inputs = [(o, i) for o, i in zip(eqn.inputs, inside.inputs, strict=True) if i is not value]
+    inputs += [(o, i) for o, i in names.items() if i not in inside.inputs]
+    outer, inner = (tuple(each) for each in zip(*inputs, strict=True))
+    whole = Graph(inner, eqns, inside.outputs, inside.consts)
+    axes = (at[: index.type.ndim], at, *op.axes)
+    return replace(eqn, op=replace(op, axes=axes, graph=whole), inputs=outer, choice=None)
