@@ -27,12 +27,10 @@ from tests.together import needs_compiler
 BF16, F32, F64 = np.dtype(ml_dtypes.bfloat16), np.dtype("f4"), np.dtype("f8")
 DTYPES = [BF16, *map(np.dtype, ("f2", "f4", "f8"))]
 DIGITS = {F32: 2.0**-24, F64: 2.0**-53, np.dtype("f2"): 2.0**-11, BF16: 2.0**-8}
-MANY = "cuda/product/many.cu.jinja"
-# a chip on which no product is small by the count of its elements, so that all are many
-MANY_ALONE = replace(
-    EMULATED,
-    tuning=replace(EMULATED.tuning, products=replace(EMULATED.tuning.products, elements=0)),
-)
+MANY, CALLED = "cuda/product/many.cu.jinja", "ge2_many_product"
+# a chip on which no product is small by the count of its elements, and the library is slow: all are many
+SLOW = replace(EMULATED.tuning.products, elements=0, tile=1 << 30)
+MANY_ALONE = replace(EMULATED, tuning=replace(EMULATED.tuning, products=SLOW))
 TURNS = {
     "as they are": lambda a, b: a @ b,
     "the first": lambda a, b: np.swapaxes(a, -1, -2) @ b,
@@ -49,7 +47,7 @@ def run(f: Any, *xs: Any) -> tuple[Any, ...]:
     """What `f` gives by one kernel of many products."""
     graph = ge2.make_jaxpr(f)(*xs).graph
     executable = compile_graph(graph, device=ShimDevice(MANY_ALONE))
-    assert [k.template for k in executable.kernels] == [MANY]
+    assert [CALLED in k.source for k in executable.kernels] == [True]
     return executable(*xs)
 
 
@@ -79,7 +77,7 @@ def judge(found: Any, a: Any, b: Any) -> None:
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("turn", TURNS)
 def test_every_turn(turn: str, dtype: np.dtype) -> None:
-    for count, m, n, k in ((3, 16, 16, 16), (100, 6, 5, 10), (1000, 4, 8, 3)):
+    for count, m, n, k in ((3, 16, 16, 16), (100, 6, 5, 10), (1000, 4, 8, 6)):
         a, b = drawn(dtype, count, m, k), drawn(dtype, count, k, n, seed=1)
         judge(run(TURNS[turn], *turned(turn, a, b))[0], a, b)
 
@@ -96,8 +94,9 @@ def test_any_size(m: int, n: int, k: int, turn: str, count: int) -> None:
 
 
 @needs_compiler
-def test_one_row_and_one_column() -> None:
-    a, b = drawn(F32, 50, 1, 9), drawn(F32, 50, 9, 5, seed=1)
+@pytest.mark.parametrize("lead", [(1,), (6, 1), (1, 6), (2, 3)])
+def test_axes_of_one_place(lead: tuple[int, ...]) -> None:
+    a, b = drawn(F32, *lead, 8, 9), drawn(F32, *lead, 9, 12, seed=1)
     judge(run(TURNS["as they are"], a, b)[0], a, b)
 
 
@@ -133,14 +132,12 @@ def layer(a: Any, b: Any, bias: Any, x: Any) -> Any:
 
 @needs_compiler
 @pytest.mark.parametrize("dtype", [F32, F64], ids=str)
-@pytest.mark.parametrize("lead", [(1,), (3,), (1000,), (6, 1), (4, 5)])
-@pytest.mark.parametrize("sides", [(16, 16, 16), (3, 5, 7), (8, 24, 9)])
+@pytest.mark.parametrize("lead", [(3,), (100,), (4, 5)])
+@pytest.mark.parametrize("sides", [(16, 16, 16), (13, 5, 32), (8, 24, 9)])
 def test_bias_residual_and_several_results(
     dtype: np.dtype, lead: tuple[int, ...], sides: tuple[int, int, int]
 ) -> None:
     m, n, k = sides
-    if math.prod(lead) > 100 and sides != (3, 5, 7):
-        lead = (100,)
     a, b = drawn(dtype, *lead, m, k), drawn(dtype, *lead, k, n, seed=1)
     biases = drawn(dtype, n), drawn(dtype, *lead, 1, n), drawn(dtype, *lead, m, n)
     for bias in biases:
@@ -157,7 +154,6 @@ def test_bias_residual_and_several_results(
 def test_factors_that_are_turned(turn: str) -> None:
     a, b = drawn(F32, 10, 6, 12), drawn(F32, 10, 12, 8, seed=1)
     found = run(lambda a, b: np.maximum(TURNS[turn](a, b), 0), *turned(turn, a, b))[0]
-    judge(found, *(x for x in (a, b))) if (a @ b > 0).all() else None
     np.testing.assert_allclose(found, np.maximum(a @ b, 0), rtol=0, atol=1e-5)
 
 
@@ -177,7 +173,7 @@ def test_a_gradient_of_many_layers() -> None:
     a, b = drawn(F32, 12, 8, 8), drawn(F32, 12, 8, 8, seed=1)
     graph = ge2.make_jaxpr(ge2.grad(lambda a, b: np.sum(np.tanh(a @ b)), (0, 1)))(a, b).graph
     executable = compile_graph(graph, device=ShimDevice(MANY_ALONE))
-    assert MANY in [k.template for k in executable.kernels]
+    assert any(CALLED in k.source for k in executable.kernels)
     g = 1 - np.tanh(a.astype("f8") @ b) ** 2
     for found, want in zip(
         executable(a, b), (g @ b.swapaxes(1, 2), a.swapaxes(1, 2) @ g), strict=True
@@ -212,7 +208,7 @@ def test_no_spills(turn: str, architecture: str) -> None:
 
 def text_of(f: Any, *shape: int, dtype: Any = F32) -> list[tuple[str, str]]:
     x = np.zeros(shape, dtype)
-    return [(kernel.template, text) for kernel, text in kernels(f, x, x)]
+    return [(kernel.template, text[text.index("#include") :]) for kernel, text in kernels(f, x, x)]
 
 
 def test_how_many_is_no_text() -> None:
