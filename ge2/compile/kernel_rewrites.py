@@ -527,9 +527,11 @@ def as_it_lies(eqn: Eqn, a: Atom, x: Var, order: Dims) -> Eqn | None:
 
 
 def is_small(eqn: Eqn) -> bool:
-    """True of a product and a region that are one kernel of ours for small ones."""
-    choice = eqn.choice
-    return isinstance(choice, Choice) and isinstance(choice.family, CudaProductRegion)
+    """True of a product of two matrices and a region that are one kernel of ours for small ones."""
+    choice, op = eqn.choice, eqn.op
+    if not isinstance(choice, Choice) or not isinstance(choice.family, CudaProductRegion):
+        return False
+    return isinstance(op, ProductRegion) and op.product.outs[0].type.ndim == 2
 
 
 def is_product(eqn: Eqn) -> bool:

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, final
+from typing import Any, final
 
-import numpy as np
-
-from ge2.base.arrays import BFLOAT16, COMPLEX64, COMPLEX128, FLOAT16, FLOAT32, FLOAT64, FP8, HALF
-from ge2.base.config import config
+from ge2.base.arrays import BFLOAT16, COMPLEX64, COMPLEX128, FLOAT16, FLOAT32, FLOAT64, FP8
 from ge2.base.record import record
 from ge2.choice.problem import Problem, Variant, operations
 from ge2.codegen.layout import unspoken
@@ -21,6 +18,14 @@ from ge2.targets.cuda.device import Caps
 from ge2.targets.cuda.emit import CudaKernel
 from ge2.targets.cuda.emit.special_reductions import Kernels, LibraryLaunch
 from ge2.targets.cuda.kernels.generated import Cuda, copying
+from ge2.targets.cuda.kernels.small import (
+    CLOCK,
+    least_seconds,
+    many_seconds,
+    predicted,
+    why_not_many,
+    why_not_small,
+)
 from ge2.targets.cuda.launch.library_call import Wanted
 from ge2.targets.cuda.limits import Chip, Limits
 from ge2.targets.cuda.products.gemm import (
@@ -36,83 +41,20 @@ from ge2.targets.cuda.products.gemm import (
 )
 from ge2.targets.cuda.products.made import operations as making
 from ge2.targets.cuda.products.made import prologues_of
+from ge2.targets.cuda.products.many import Many, ManyRegion
 from ge2.targets.cuda.products.small import (
     NAMES,
     Small,
     SmallRegion,
     Tiles,
-    unfit,
 )
 from ge2.targets.cuda.products.tensor_cores import is_astray, least_waste, unmatched
 from ge2.targets.cuda.products.tensor_epilogue import FOLDS
-
-# -------- Which matrix products are done by a kernel of ours, and not by the library: the rule, in
-# one place.
-# The library is made for large tiles with long sums. Of a small product few blocks have a tile
-# then, the rest of the GPU idles, and those few wait for memory many times. Ours has tiles of 16 x
-# 16, so many blocks, and waits twice. But it reads each operand once for every 16 rows or columns,
-# and has no tensor cores: so it is for products that are over before that counts.
-# docs/design/small_products.md has the reasons.
-# A layer with a large matrix of weights is the library's whatever the batch is, or a smaller batch
-# would need other kernels than a larger one.
-
-
-NAME: Final = "small_products"  # under which it is switched off
-SERVED: Final = {
-    (FLOAT32, FLOAT32), (FLOAT64, FLOAT64),
-    *((half, out) for half in (FLOAT16, BFLOAT16) for out in (half, FLOAT32)),
-}  # fmt: skip
-
-
-def why_not_small(
-    axes: Contraction, dtype: np.dtype, out: np.dtype, rounded: bool, limits: Limits
-) -> str:
-    """Why the library should do it; nothing if a kernel of ours should.
-
-    `rounded`: float32 may be.
-    """
-    if NAME in config.passes_off:
-        return "small products are switched off"
-    tuning = limits.tuning.products
-    if (dtype, out) not in SERVED:
-        return f"{dtype.name} to {out.name} is none of ours"
-    if why := unfit(axes):
-        return why
-    rows, columns, sums, batches = sizes(axes)
-    if batches * max(rows * sums, sums * columns, rows * columns) > tuning.elements:
-        return f"a matrix has more than {tuning.elements} elements"
-    if (rounded or dtype in HALF) and min(rows, columns, sums) > tuning.thin:
-        return "tensor cores have enough to do"
-    if (clocks := predicted(axes, dtype, limits)) > tuning.most:
-        return f"it would take {clocks} clocks"
-    return ""
-
-
-def sizes(axes: Contraction) -> tuple[int, int, int, int]:
-    """Rows, columns, terms of a sum, and how many products there are."""
-    groups = axes.rows, axes.columns, axes.sums, axes.batches
-    rows, columns, sums, batches = (math.prod(x.size for x in each) for each in groups)
-    return rows, columns, sums, batches
-
-
-def predicted(axes: Contraction, dtype: np.dtype, limits: Limits) -> int:
-    """Clocks from the start of the first block to the end of the last."""
-    tuning, (rows, columns, sums, batches) = limits.tuning.products, sizes(axes)
-    blocks = -(-rows // SIDE) * -(-columns // SIDE) * batches
-    stages = -(-sums // (tuning.slices * (2 if dtype == FLOAT64 else 4)))
-    each = -(
-        -blocks // limits.multiprocessors
-    )  # blocks that a multiprocessor has, one after or beside another
-    slower = max(limits.double // 2, 1) if dtype == FLOAT64 else 1
-    alone, further = tuning.stage * slower, tuning.shared * slower
-    return tuning.ends + stages * alone + (each - 1) * (stages * further + tuning.parts)
-
 
 # -------- Matrix products on a device: by BLAS, and in CUDA for what BLAS does not multiply.
 
 
 HALVES = (FLOAT16, BFLOAT16)
-CLOCK = 1.5e9  # clocks a second
 TENSOR = 10  # times the rate of float32: products of half types on tensor cores
 # of that rate, by the bytes of which rows are a multiple: measured on an H200
 NARROW = {16: 1.0, 8: 0.5, 4: 0.39, 2: 0.27}
@@ -136,11 +78,6 @@ def busy(problem: Problem, caps: Caps, side: int = 64) -> float:
     """The part of a chip that has a tile of the result, of `side` x `side` elements."""
     tiles = max(problem.outs[0].size // (side * side), 1)
     return min(1.0, tiles / caps.limits.multiprocessors)
-
-
-def least_seconds(caps: Caps) -> float:
-    """Returns what a product in tiles takes of any sizes: as the rule of small products has it."""
-    return caps.speed.launch + caps.limits.tuning.products.most / CLOCK
 
 
 def rounds(problem: Problem) -> bool:
@@ -255,10 +192,19 @@ class CudaSmallProduct(Cuda):
         (a, b), (y,), rounded = problem.inputs, problem.outs, precision(problem.op) is not None
         if not (a.size and b.size):
             return "there is nothing to multiply"
-        return why_not_small(axes_of(problem), a.dtype, y.dtype, rounded, caps.limits)
+        axes = axes_of(problem)
+        why = why_not_small(axes, a.dtype, y.dtype, rounded, caps.limits)
+        return why and (why_not_many(problem, a, y, axes, caps) and why)
+
+    def is_many(self, problem: Problem, caps: Caps) -> bool:
+        """True if there are too many products for blocks that have one each."""
+        a, y, rounded = problem.inputs[0], problem.outs[0], precision(problem.op) is not None
+        return bool(why_not_small(axes_of(problem), a.dtype, y.dtype, rounded, caps.limits))
 
     def seconds(self, problem: Problem, variant: Variant, caps: Caps) -> float:
-        """The clocks of its rule, and a launch."""
+        """The clocks of its rule, and a launch; of many products, what is moved."""
+        if self.is_many(problem, caps):
+            return many_seconds(problem, axes_of(problem), caps)
         clocks = predicted(axes_of(problem), problem.inputs[0].dtype, caps.limits)
         return caps.speed.launch + clocks / CLOCK
 
@@ -268,9 +214,9 @@ class CudaSmallProduct(Cuda):
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Kernels:
         (first, second), (result,) = problem.arrays
         dtype, out = problem.inputs[0].dtype, problem.outs[0].dtype
-        return Kernels(
-            (Small(axes_of(problem), (first, second, result), dtype, out, caps.chip).kernel(),)
-        )
+        small = Small(axes_of(problem), (first, second, result), dtype, out, caps.chip)
+        many = self.is_many(problem, caps)
+        return Kernels((Many(small).kernel() if many else small.kernel(),))
 
 
 @final
@@ -478,8 +424,11 @@ class CudaProductRegion(Cuda):
             return "what comes after it is folded"
         shape, product = op.product.outs[0].type.shape, op.product.op
         assert isinstance(product, DotGeneral)
-        if len(shape) != 2 or min(shape) == 1 or product.beside != ((), ()):
+        many = product.beside != ((), ())
+        if len(shape) != 2 + len(product.beside[0]) or min(shape[-2:]) == 1:
             return "the product is no matrix"
+        if many and op.prologues:
+            return "an operand of many products is made"
         if caps is None or not problem.settled:
             return ""
         lies = read_of(op, dict(zip(op.graph.inputs, problem.arrays[0], strict=True)))
@@ -487,8 +436,10 @@ class CudaProductRegion(Cuda):
         if any(1 not in lies[x].strides for e in op.prologues for x in e.outs):
             return "an operand that is made has no neighbours"
         assert isinstance(dot, DotGeneral) and isinstance(a, Var) and isinstance(b, Var)
-        strides = lies[a].strides, lies[b].strides, tight(y.shape, (0, 1))
+        strides = lies[a].strides, lies[b].strides, tight(y.shape, range(y.ndim))
         axes = contraction(dot, a.type, b.type, strides)
+        if many:
+            return why_not_many(problem, a.type, y, axes, caps)
         rounded = precision(dot) is not None
         return why_not_small(axes, a.type.dtype, y.dtype, rounded, caps.limits)
 
@@ -515,10 +466,14 @@ class CudaProductRegion(Cuda):
         before, factors, temps = self.factors(op, given, chip)
         (a, b), dot = (x.type for x in op.product.inputs), op.product.op
         assert isinstance(dot, DotGeneral)
-        result = Operand("in", 0, tight(y.type.shape, (0, 1)))
+        result = Operand("in", 0, tight(y.type.shape, range(y.type.ndim)))
         lie = factors[0].strides, factors[1].strides, result.strides
         axes, placed = contraction(dot, a, b, lie), (*factors, result)
         small = Small(axes, placed, a.dtype, y.type.dtype, chip, NAMES)
+        if axes.batches or dot.beside != ((), ()):
+            return Kernels(
+                (*before, ManyRegion(small, op.region, op.place, operands, chip).kernel()), temps
+            )
         made = prologues_of(op, chip)
         kernel = SmallRegion(small, op.region, op.place, operands, chip, made).kernel()
         return Kernels((*before, kernel), temps)

@@ -276,18 +276,18 @@ class Matrices(ABC):
                 declared = f"{const}{STORED[dtype]} *__restrict__ {self.called[role]}"
                 self.arguments[self.called[role]] = Argument(declared, kind, (operand, dtype))
 
-    def batch(self) -> tuple[dict[str, str], list[Text]]:
-        """Returns where a batch begins in each array, and what tells it."""
+    def batch(self, roles: str = "aby") -> tuple[dict[str, str], list[Text]]:
+        """Returns where a batch begins in each array of these roles, and what tells it."""
         places, lines, rest = {"a": "", "b": "", "y": ""}, [], "z"
         for i, axis in reversed([*enumerate(self.batches)]):
             letter = f"{LETTERS[i]}_z"
             if i:
-                extent = self.size(f"n_{LETTERS[i]}", axis.size)
+                extent = self.size(f"n_{LETTERS[i]}_z", axis.size)
                 lines.append(Text(f"const {self.whole} {letter} = {rest} % {extent};"))
                 rest = f"{rest} / {extent}" if rest == "z" else f"({rest}) / {extent}"
             else:
                 lines.append(Text(f"const {self.whole} {letter} = {rest};"))
-            for name in places:
+            for name in roles:
                 places[name] += self.term(name, axis, letter, LETTERS[i])
         return places, lines
 
@@ -295,7 +295,11 @@ class Matrices(ABC):
         step = getattr(axis, name)
         if not step or axis.size == 1:
             return ""
-        return f" + {index}" if step == 1 else f" + {index} * {self.size(f'{name}_{letter}', step)}"
+        return (
+            f" + {index}"
+            if step == 1
+            else f" + {index} * {self.size(f'{self.called[name]}_{letter}', step)}"
+        )
 
     def written(self, total: str) -> str:
         if self.out in HALF:

@@ -289,6 +289,20 @@ class Tiles(Matrices):
 NAMES = ("left", "right", "y")
 
 
+def apart(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Strides of a product such that nobody takes rows, columns and batches for one axis.
+
+    >>> apart((5, 3, 4)), apart((3, 4))
+    ((36, 9, 1), (9, 1))
+    """
+    *outer, rows, columns = shape
+    strides, step = [1, 2 * columns + 1], (2 * columns + 1) * (rows + 1)
+    for n in reversed(outer):
+        strides.append(step)
+        step *= n
+    return tuple(reversed(strides))
+
+
 @final
 class SmallRegion:
     """`product`: the value of the region that is the product; `operands` are
@@ -310,11 +324,10 @@ class SmallRegion:
             dtypes = [*small.stored]
             dtypes[each.made.operand] = each.made.elements[0].dtype
             small.stored = dtypes[0], dtypes[1]
-        _, columns = product.type.shape
-        # so that nobody takes rows and columns for one axis
-        apart = Operand("in", 0, (2 * columns + 1, 1))
-        self.problem = Problem(region, {**operands, product: apart})
-        self.lanes = Lanes(self.problem, frozenset(), chip, lane=1, pack=1)
+        lies = Operand("in", 0, apart(product.type.shape))
+        self.problem = Problem(region, {**operands, product: lies})
+        lane = product.type.ndim - 1
+        self.lanes = Lanes(self.problem, frozenset(), chip, lane=lane, pack=1)
         self.product = next(p for p in self.problem.axes.strides if p.var is product)
 
     def kernel(self) -> CudaKernel:
@@ -329,17 +342,26 @@ class SmallRegion:
         )  # fmt: skip
         more = {a.name: a for each in self.made for a in each.arguments}
         arguments = {**small.arguments, **lanes.places.arguments, **more}
-        helpers = dict.fromkeys([*lanes.said.helpers, *(h for x in self.made for h in x.helpers)])
+        fixed = Fixed("SIDE", SIDE, "rows and columns of a block")
+        return CudaKernel(
+            "product region", self.text, tuple(arguments.values()), (), THREADS,
+            small.grid, (fixed,), small.shared, 1 + len(problem.region.graph.eqns), self.helpers,
+            resident=2, template="cuda/product/region.cu.jinja", view=view,
+        )  # fmt: skip
+
+    @property
+    def text(self) -> str:
+        """What is computed, for people."""
         product = (
             f"{self.product.name}[row, column] = sum of left[row, k] * right[k, column] over k, and"
         )
-        text = "\n".join([product, problem.text, *(each.text for each in self.made)])
-        fixed = Fixed("SIDE", SIDE, "rows and columns of a block")
-        return CudaKernel(
-            "product region", text, tuple(arguments.values()), (), THREADS,
-            small.grid, (fixed,), small.shared, 1 + len(problem.region.graph.eqns), tuple(helpers),
-            resident=2, template="cuda/product/region.cu.jinja", view=view,
-        )  # fmt: skip
+        return "\n".join([product, self.problem.text, *(each.text for each in self.made)])
+
+    @property
+    def helpers(self) -> tuple[str, ...]:
+        """What users' CUDA needs before the kernel, once its statements are there."""
+        made = (h for each in self.made for h in each.helpers)
+        return tuple(dict.fromkeys([*self.lanes.said.helpers, *made]))
 
     def read_before(self) -> list[Text]:
         """Returns what the thread needs besides the product, on its way while that is summed."""
