@@ -160,3 +160,18 @@ def test_the_digits_learn_the_same(device: CudaDevice) -> None:
         return found
 
     np.testing.assert_allclose(losses(()), losses(("small_products",)), rtol=1e-3)
+
+
+@pytest.mark.parametrize("dtype", [F32, np.dtype("f8")], ids=str)
+@pytest.mark.parametrize("sides", [(16, 16, 16), (9, 13, 27)])
+def test_many_and_what_follows(
+    device: CudaDevice, dtype: np.dtype, sides: tuple[int, int, int], rng: np.random.Generator
+) -> None:
+    m, n, k = sides
+    a, b = drawn(rng, dtype, 5000, m, k), drawn(rng, dtype, 5000, k, n)
+    bias = drawn(rng, dtype, n)
+    f = ge2.jit(lambda a, b, bias: np.maximum(a @ b + bias, 0))
+    xs = [device.xp.asarray(x) for x in (a, b, bias)]
+    assert [x.kind for x in f.lower(*xs).executable.kernels] == ["product region"]
+    want = np.maximum(a.astype("f8") @ b.astype("f8") + bias, 0)
+    np.testing.assert_allclose(f(*xs).get(), want, rtol=0, atol=1e-4 if dtype == F32 else 1e-12)

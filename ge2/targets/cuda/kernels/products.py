@@ -194,7 +194,7 @@ class CudaSmallProduct(Cuda):
             return "there is nothing to multiply"
         axes = axes_of(problem)
         why = why_not_small(axes, a.dtype, y.dtype, rounded, caps.limits)
-        return why and (why_not_many(problem, a, y, axes, caps) and why)
+        return why if why and why_not_many(problem, a, y, axes, caps) else ""
 
     def is_many(self, problem: Problem, caps: Caps) -> bool:
         """True if there are too many products for blocks that have one each."""

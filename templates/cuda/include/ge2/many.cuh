@@ -8,7 +8,7 @@
 #include "ge2/pack.cuh"
 #include "ge2/small.cuh"
 
-constexpr int GE2_MANY_TERMS = 4; /* that are read at once */
+constexpr int GE2_MANY_TERMS = 4; /* that are read before the first is added */
 
 template <class T>
 GE2_FN T ge2_many_lifted(T x, ge2_small_same) {
@@ -20,25 +20,39 @@ GE2_FN auto ge2_many_lifted(S x, Lift lift) {
     return lift(x);
 }
 
-/* Some terms of some lines, of which so many are there; what is none is 0. ALONG: neighbours in memory are terms, not
+/* TERMS terms of some lines, of which `lines` are there; what is none is 0. ALONG: neighbours in memory are terms, not
    lines. `x` is where the first of all lies. */
-template <int WIDE, bool ALONG, int LINES, class T, class S, class I, class Lift>
-GE2_FN void ge2_many_take(T (&found)[LINES][GE2_MANY_TERMS], const S *x, I pitch, int lines, int terms, Lift lift) {
-    constexpr int ACROSS = ALONG ? GE2_MANY_TERMS : LINES, DOWN = ALONG ? LINES : GE2_MANY_TERMS;
-    constexpr int AT_ONCE = ACROSS % WIDE ? 1 : WIDE;
+template <int WIDE, bool ALONG, int LINES, int TERMS, class T, class S, class I, class Lift>
+GE2_FN void ge2_many_take(T (&found)[LINES][TERMS], const S *x, I pitch, int lines, Lift lift) {
+    constexpr int ACROSS = ALONG ? TERMS : LINES, DOWN = ALONG ? LINES : TERMS, AT_ONCE = ACROSS % WIDE ? 1 : WIDE;
 #pragma unroll
     for (int down = 0; down < DOWN; down++)
 #pragma unroll
         for (int across = 0; across < ACROSS; across += AT_ONCE) {
-            const int line = ALONG ? down : across, term = ALONG ? across : down;
+            const bool there = (ALONG ? down : across) < lines;
             ge2_piece<S, AT_ONCE> some{};
-            const bool there = line < lines && term < terms;
             if (there) some = *(const ge2_piece<S, AT_ONCE> *)(x + (down * pitch + across));
 #pragma unroll
             for (int n = 0; n < AT_ONCE; n++)
-                found[ALONG ? line : line + n][ALONG ? term + n : term] =
+                found[ALONG ? down : across + n][ALONG ? across + n : down] =
                     there ? ge2_many_lifted(some.at[n], lift) : T();
         }
+}
+
+/* Adds TERMS terms to LINES rows of a column, of which `lines` are there. */
+template <
+    int TERMS, int WIDE_A, bool ALONG_A, int WIDE_B, bool ALONG_B, int LINES, class T, class A, class B, class I, class Left,
+    class Right>
+GE2_FN void ge2_many_add(
+    T (&totals)[LINES], int lines, const A *a, I a_pitch, const B *b, I b_pitch, Left left_lift, Right right_lift
+) {
+    T left[LINES][TERMS], right[1][TERMS];
+    ge2_many_take<WIDE_A, ALONG_A>(left, a, a_pitch, lines, left_lift);
+    ge2_many_take<WIDE_B, ALONG_B>(right, b, b_pitch, 1, right_lift);
+#pragma unroll
+    for (int k = 0; k < TERMS; k++)
+#pragma unroll
+        for (int i = 0; i < LINES; i++) totals[i] = fma(left[i][k], right[0][k], totals[i]);
 }
 
 /* LINES rows of a column, of which `lines` are there. `a` and `b` are where the first row and the column begin. */
@@ -48,21 +62,18 @@ template <
 GE2_FN void ge2_many_product(
     T (&totals)[LINES], int lines, const A *a, I a_pitch, const B *b, I b_pitch, Left left_lift, Right right_lift
 ) {
+    constexpr int REST = SUMS % GE2_MANY_TERMS;
+    constexpr int AT_ONCE = SUMS > 16 ? 2 : 4; /* of long sums all would be more loads than there are registers */
+    const I a_step = ALONG_A ? I(1) : a_pitch, b_step = ALONG_B ? I(1) : b_pitch;
 #pragma unroll
     for (int i = 0; i < LINES; i++) totals[i] = T();
-#pragma unroll
-    for (int first = 0; first < SUMS; first += GE2_MANY_TERMS) {
-        T left[LINES][GE2_MANY_TERMS], right[1][GE2_MANY_TERMS];
-        const int terms = SUMS - first;
-        ge2_many_take<WIDE_A, ALONG_A>(left, a + first * (ALONG_A ? 1 : a_pitch), a_pitch, lines, terms, left_lift);
-        ge2_many_take<WIDE_B, ALONG_B>(right, b + first * (ALONG_B ? 1 : b_pitch), b_pitch, 1, terms, right_lift);
-#pragma unroll
-        for (int k = 0; k < GE2_MANY_TERMS; k++)
-            if (k < terms) {
-#pragma unroll
-                for (int i = 0; i < LINES; i++) totals[i] = fma(left[i][k], right[0][k], totals[i]);
-            }
-    }
+#pragma unroll AT_ONCE
+    for (int first = 0; first < SUMS - REST; first += GE2_MANY_TERMS)
+        ge2_many_add<GE2_MANY_TERMS, WIDE_A, ALONG_A, WIDE_B, ALONG_B>(
+            totals, lines, a + first * a_step, a_pitch, b + first * b_step, b_pitch, left_lift, right_lift);
+    if constexpr (REST > 0)
+        ge2_many_add<REST, WIDE_A, ALONG_A, WIDE_B, ALONG_B>(
+            totals, lines, a + (SUMS - REST) * a_step, a_pitch, b + (SUMS - REST) * b_step, b_pitch, left_lift, right_lift);
 }
 
 #endif
