@@ -1,7 +1,7 @@
 """Regions read the rows that indices name where those are.
 
   y = gather[axes=0] table i;  s = region (reduce_sum[axes=1] y)
-  ->  s = region (reduce_sum[axes=1] (gather[axes=0] table (wrap i)))
+  ->  s = region (reduce_sum[axes=1] (gather[axes=0] table i))
 
 A kernel that writes rows side by side writes as much as it reads, and the next one reads it again.
 It is for targets on which an index outside wraps around: where it is an error, a kernel looks at all
@@ -18,8 +18,9 @@ from ge2.ir import Atom, Dims, Eqn, Graph, Var, without_dead_code
 from ge2.ops.graphs.region import Region
 from ge2.ops.index import Gather
 from ge2.passes.context import NOTHING, Context
-from ge2.passes.fusion_group import NONE
-from ge2.passes.indices import Wrap, orientation
+from ge2.passes.fuse import folds
+from ge2.passes.fusion_group import NONE, folding
+from ge2.passes.indices import orientation
 
 
 def rows_inside(graph: Graph, context: Context = NOTHING) -> Graph:
@@ -56,39 +57,43 @@ def taken(eqn: Eqn, made: dict[Var, Eqn]) -> Eqn:
         if gather is not None:
             inner = op.graph.inputs[eqn.inputs.index(outer)]
             at = orientation(op, inner)
-            if at is not None and reads_once(op, at):
+            if at is not None and reads_once(op, at) and folds_rows(op, at[-1]):
                 eqn = with_gather(eqn, inner, gather, at)
     return eqn
 
 
 def reads_once(region: Region, at: Dims) -> bool:
-    """True if a region goes once through an array that has all of its axes, in their order: what is
-    folded and gone on with is read again, and what repeats is read for each element.
+    """True if a region goes once through an array that has all of its axes, and the same last one: what
+    is folded and gone on with is read again, and what repeats is read for each element.
     """
     real = [a for a in at if a != NONE]
     everywhere = math.prod(region.space[a] for a in real) == math.prod(region.space)
-    return region.kind != "rowwise" and real == sorted(set(real)) and everywhere
+    return region.kind != "rowwise" and everywhere and at[-1] == max(real)
+
+
+def folds_rows(region: Region, lane: int) -> bool:
+    """True if nothing that is folded along rows is folded across them, too: threads that go on from row
+    to row would look for the row of each element.
+    """
+    for e, axes in zip(region.graph.eqns, region.axes, strict=True):
+        over = folding(e.op, axes)[0] if folds(e.op) else frozenset[int]()
+        if lane in over and any(region.space[a] > 1 for a in over - {lane}):
+            return False
+    return True
 
 
 def with_gather(eqn: Eqn, value: Var, gather: Eqn, at: Dims) -> Eqn:
     """A region in which an input is read at indices."""
-    op, (table, index), (axis,) = eqn.op, gather.inputs, gather.op.axes  # type: ignore[attr-defined]
+    op = eqn.op
     assert isinstance(op, Region)
     inside, names = op.graph, dict[Atom, Var]()
     for outer, inner in zip(eqn.inputs, inside.inputs, strict=True):
         if inner is not value:
             names.setdefault(outer, inner)
-    rows, places = (names.setdefault(a, Var(a.type)) for a in (table, index))
-    wrap = Wrap(table.type.shape[axis])
-    where = Var(*wrap.infer(index.type))
-    eqns = (
-        Eqn(wrap, (places,), (where,), gather.source),
-        Eqn(gather.op, (rows, where), (value,), gather.source),
-        *inside.eqns,
-    )
-    inputs = [(o, i) for o, i in zip(eqn.inputs, inside.inputs, strict=True) if i is not value]
-    inputs += [(o, i) for o, i in names.items() if i not in inside.inputs]
-    outer, inner = (tuple(each) for each in zip(*inputs, strict=True))
-    whole = Graph(inner, eqns, inside.outputs, inside.consts)
-    axes = (at[: index.type.ndim], at, *op.axes)
-    return replace(eqn, op=replace(op, axes=axes, graph=whole), inputs=outer, choice=None)
+    read = tuple(names.setdefault(a, Var(a.type)) for a in gather.inputs)
+    pairs = [(o, i) for o, i in zip(eqn.inputs, inside.inputs, strict=True) if i is not value]
+    pairs += [(o, i) for o, i in names.items() if i not in inside.inputs]
+    eqns = Eqn(gather.op, read, (value,), gather.source), *inside.eqns
+    whole = Graph(tuple(i for _, i in pairs), eqns, inside.outputs, inside.consts)
+    op = replace(op, axes=(at, *op.axes), graph=whole)
+    return replace(eqn, op=op, inputs=tuple(o for o, _ in pairs), choice=None)

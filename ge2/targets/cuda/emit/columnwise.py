@@ -419,7 +419,11 @@ class Lanes:
             declared, *written = said.pack_of(w.param, self.pack, left)
             before.append(declared)
             after += self.guarded(w, written) if written else []
-        before += [line for w in works for line in (*self.drawn(w), *said.row_read(w, "PACK", self.pack, left))]
+        before += [
+            line
+            for w in works
+            for line in (*self.drawn(w), *said.row_read(w, "PACK", self.pack, left))
+        ]
         said.v = "v"
         lines = [each for w in works for each in self.element(w)]
         said.v = ""

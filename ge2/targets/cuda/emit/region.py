@@ -326,13 +326,16 @@ class Statements:
         return self.calculated(w, w.y, w.step)
 
     def row(self, w: Work, eqn: Eqn) -> str:
-        """Where the elements of an array begin that indices, which are inside, name."""
-        op, x = eqn.op, eqn.inputs[0]
-        assert isinstance(op, Gather) and isinstance(x, Var) and w.step is not None
-        steps = [self.places.operands[x].strides[a] for a in op.axes]
-        sizes = [self.places.size(f"{w.step.y.name}{k}", step) for k, step in enumerate(steps)]
-        pairs = zip(map(self.operand, w.xs), sizes, strict=True)
-        return " + ".join(f"(int64_t){index} * {size}" for index, size in pairs)
+        """Where the elements of an array begin that indices name, which wrap around."""
+        op, x, places = eqn.op, eqn.inputs[0], self.places
+        assert isinstance(op, Gather) and isinstance(x, Var) and w.y is not None
+        terms = []
+        for k, (index, a) in enumerate(zip(w.xs, op.axes, strict=True)):
+            size = places.size(f"{w.y.name}{k}_size", x.type.shape[a])
+            step = places.size(f"{w.y.name}{k}_step", places.operands[x].strides[a])
+            wrapped = f"ge2_index_{SUFFIX[index.dtype]}({self.operand(index)}, {size})"
+            terms.append(f"{wrapped} * {step}")
+        return " + ".join(terms)
 
     def gathered(self, w: Work) -> str:
         """An element of an array that is read at indices."""

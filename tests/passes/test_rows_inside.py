@@ -1,0 +1,175 @@
+"""Regions of a GPU read the rows that indices name where those are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import ge2
+from ge2.base.config import config
+from ge2.compile.catalog import interpret
+from ge2.ir import Graph, verify
+from ge2.ops.graphs.region import Region
+from ge2.ops.index import Gather
+from ge2.passes import TIDY
+from ge2.passes.context import run
+from ge2.passes.fuse import fuse
+from ge2.passes.rows_inside import rows_inside
+from ge2.targets.cuda.load.nvrtc import Order, compile_all
+from tests.codegen.texts import kernels
+from tests.nvrtc import needs_nvrtc
+from tests.together import needs_compiler
+
+F = Any
+RNG = np.random.default_rng(5)
+TABLE, INDEX = RNG.normal(size=(50, 40)), RNG.integers(0, 50, (6, 7))
+
+
+def rewritten(function: F, *arrays: Any) -> Graph:
+    """The graph after the pass, which means the same."""
+    closed = ge2.make_jaxpr(function)(*arrays)
+    before, given = run((*TIDY, fuse), closed.graph), [*closed.captured, *arrays]
+    after = rows_inside(before)
+    verify(after)
+    for x, y in zip(interpret(before, given), interpret(after, given), strict=True):
+        np.testing.assert_array_equal(x, y)
+    return after
+
+
+def gathers(graph: Graph) -> int:
+    return sum(isinstance(e.op, Gather) for e in graph.eqns)
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2, (0, 1)])
+def test_sums_of_rows_are_one_region(axis: Any) -> None:
+    graph = rewritten(lambda t, i: np.take(t, i, 0).sum(axis), TABLE, INDEX)
+    (region,) = [e for e in graph.eqns if not e.op.is_view]
+    assert isinstance(region.op, Region)
+    assert gathers(graph) == 0 < gathers(region.op.graph)
+
+
+def test_a_middle_axis_and_one_table_read_twice() -> None:
+    def function(t: F, i: F, j: F) -> F:
+        return (np.take(t, i, 1) * np.take(t, j, 1) + t[:, :1]).sum(1)
+
+    table = TABLE.reshape(5, 10, 40)
+    i, j = RNG.integers(0, 10, (2, 9))
+    graph = rewritten(function, table, i, j)
+    (region,) = [e for e in graph.eqns if isinstance(e.op, Region)]
+    assert (gathers(graph), region.inputs.count(region.inputs[0])) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda t, i: np.take(t, i, 0),  # nothing reads it here
+        lambda t, i: (np.take(t, i, 0), np.take(t, i, 0) * 2),  # the caller has it as well
+        lambda t, i: np.take(t, i[0] % 40, 1) * 2,  # elements of rows
+        lambda t, i: np.take(t[:, :8], i, 0).sum(1),  # short rows
+        lambda t, i: t[i, i % 40] * 2,  # single elements
+        lambda t, i: np.take(t, i, 0) - np.take(t, i, 0).mean(-1, keepdims=True),  # read again
+        lambda t, i: np.take(t, i[0], 0)[:, None] * t[:9],  # for each row of another
+        lambda t, i: np.take(t, i[0], 0).T * t[:40, :7],  # across
+        lambda t, i: np.take(t, i[0], 0) @ t.T,  # by a product
+        lambda t, i: np.take(t, i, 0).sum((1, 2)),  # along rows, and across them
+    ],
+)
+def test_what_stays(function: F) -> None:
+    assert gathers(rewritten(function, TABLE, INDEX)) >= 1
+
+
+DTYPES = [np.float32, np.int16, np.bool_, np.complex64, np.float16, ml_dtypes.bfloat16]
+INDICES = [np.int8, np.uint8, np.int32, np.uint32, np.int64, np.uint64]
+SHAPES = [
+    ((7, 40), 0, (5, 3)),
+    ((3, 9, 33), 1, (4,)),
+    ((11, 2, 64), 0, (1, 6)),
+    ((5, 1000), 0, (37,)),
+]
+
+
+def both(function: F, *arrays: Any) -> list[Any]:
+    """Pairs of the results of one kernel, and of two."""
+    with config.using(executor="shim", passes_off=("resident",)):
+        compiled = ge2.jit(function)
+        (kernel,) = compiled.lower(*arrays).kernels
+        assert "gather[" in str(kernel)
+        found = compiled(*arrays)
+        with config.using(passes_off=("resident", "rows_inside")):
+            assert len(ge2.jit(function).lower(*arrays).kernels) == 2
+            wanted = ge2.jit(function)(*arrays)
+    return [(np.asarray(a), np.asarray(b)) for a, b in zip(found, wanted, strict=True)]
+
+
+@needs_compiler
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("shape", "axis", "count"), SHAPES)
+def test_kernels(dtype: Any, shape: tuple[int, ...], axis: int, count: tuple[int, ...]) -> None:
+    """Indices may be negative, or outside: then they wrap around."""
+    x = RNG.integers(0, 3, shape).astype(dtype)  # whose sums are exact
+    n = shape[axis]
+    index = RNG.integers(-3 * n, 3 * n, count)
+    w = RNG.integers(0, 3, shape[-1]).astype(dtype)
+
+    def function(x: F, index: F, w: F) -> F:
+        return np.take(x, index, axis) + w
+
+    def total(x: F, index: F, w: F) -> F:
+        return (np.take(x, index, axis) * w).sum(axis)
+
+    def largest(x: F, index: F, w: F) -> F:
+        return (np.take(x, index, axis) * w).max(-1)
+
+    for each in (function, total, largest):
+        f = lambda *a, each=each: (each(*a),)  # noqa: E731
+        inside = f(x, np.mod(index, n), w)
+        for (a, b), c in zip(both(f, x, index, w), inside, strict=True):
+            np.testing.assert_array_equal(a, b)
+            np.testing.assert_array_equal(a, c)
+
+
+@needs_compiler
+@pytest.mark.parametrize("dtype", INDICES)
+def test_types_of_indices(dtype: Any) -> None:
+    """Each wraps around as in a kernel of its own, its extremes also."""
+    ends = np.iinfo(dtype)
+    index = np.array([0, 1, 6, 7, 8, ends.min, ends.max, ends.max - 3, 100, 0, 5, 6], dtype)
+    x = RNG.integers(0, 9, (7, 36)).astype(np.float32)
+    wanted = np.take(x, np.array([int(i) % 7 for i in index]).reshape(4, 3), 0).sum(1)
+    ((a, b),) = both(lambda x, i: (np.take(x, i, 0).sum(1),), x, index.reshape(4, 3))
+    np.testing.assert_array_equal(a, b)
+    np.testing.assert_array_equal(a, wanted)
+
+
+@needs_compiler
+@pytest.mark.parametrize("length", [32, 33, 100, 256, 1000, 1028, 5000, 20000])
+def test_long_rows(length: int) -> None:
+    """A row is read by as many threads as fit, and none reads beyond its end."""
+    x = RNG.integers(0, 9, (4, length)).astype(np.float32)
+    index, w = RNG.integers(-4, 4, (9, 2)), RNG.integers(0, 9, length).astype(np.float32)
+
+    def function(x: F, i: F, w: F) -> F:
+        return ((np.take(x, i, 0) * w).sum(-1),)
+
+    ((a, b),) = both(function, x, index, w)
+    np.testing.assert_array_equal(a, b)
+    np.testing.assert_array_equal(a, (np.take(x, index, 0) * w).sum(-1))
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16, np.float64])
+def test_neighbours_of_a_row_are_read_at_once(dtype: Any) -> None:
+    """By threads that lie along the rows, though there are many more indices; and nothing is spilled."""
+    table = ge2.ShapeDtypeStruct((50000, 256), dtype)
+    index = ge2.ShapeDtypeStruct((8192, 16), np.int32)
+    for axis in (0, 1, 2):
+        (main, *rest) = [
+            text for _, text in kernels(lambda t, i, a=axis: np.take(t, i, 0).sum(a), table, index)
+        ]
+        assert f"_read = ge2_read<PACK, {16 // np.dtype(dtype).itemsize}>(" in main
+        assert not any("gather" in text for text in rest)
+        for made in compile_all([Order(main, "sm_90a")]):
+            assert not any(usage.spills for usage in made.kernels), made.kernels
