@@ -84,7 +84,7 @@ def why_not_many(
 
 def many_seconds(problem: Problem, axes: Contraction, caps: Caps) -> float:
     """Returns what many products take by a kernel of ours: bytes at the rate of memory, or loads
-    and operations of threads, and what such a count is short of: an estimate, not measured.
+    and operations of threads, and what such a count is short of, as was measured.
     """
     limits, (rows, columns, sums, batches) = caps.limits, sizes(axes)
     tuning = limits.tuning.products
@@ -98,7 +98,8 @@ def many_seconds(problem: Problem, axes: Contraction, caps: Caps) -> float:
     busy = warps * max(loads, added) / limits.multiprocessors / CLOCK
     speed, moved = caps.speed, bytes_of(problem)
     memory = moved / (speed.cached if moved < speed.cache else speed.moved)
-    return speed.launch + tuning.short * max(memory, busy)
+    short = tuning.short if max(rows, columns, sums) <= tuning.easily else tuning.wide
+    return speed.launch + short * max(memory, busy)
 
 
 def library_of_many(problem: Problem, y: ArrayType, axes: Contraction, caps: Caps) -> float:
