@@ -57,18 +57,32 @@ def taken(eqn: Eqn, made: dict[Var, Eqn]) -> Eqn:
         if gather is not None:
             inner = op.graph.inputs[eqn.inputs.index(outer)]
             at = orientation(op, inner)
-            if at is not None and reads_once(op, at) and folds_rows(op, at[-1]):
+            if at is not None and reads_once(op, inner, at) and folds_rows(op, at[-1]):
                 eqn = with_gather(eqn, inner, gather, at)
     return eqn
 
 
-def reads_once(region: Region, at: Dims) -> bool:
+def reads_once(region: Region, value: Var, at: Dims) -> bool:
     """True if a region goes once through an array that has all of its axes, and the same last one: what
-    is folded and gone on with is read again, and what repeats is read for each element.
+    repeats is read for each element.
     """
     real = [a for a in at if a != NONE]
     everywhere = math.prod(region.space[a] for a in real) == math.prod(region.space)
-    return region.kind != "rowwise" and everywhere and at[-1] == max(real)
+    return everywhere and at[-1] == max(real) and not is_read_again(region, value)
+
+
+def is_read_again(region: Region, value: Var) -> bool:
+    """True if what is folded is needed where elements of a value are."""
+    elements, late = set[Atom]([value]), set[Atom]()
+    for e in region.graph.eqns:
+        of_elements, after = not elements.isdisjoint(e.inputs), not late.isdisjoint(e.inputs)
+        if of_elements and after:
+            return True
+        if after or folds(e.op):
+            late.update(e.outs)
+        elif of_elements:
+            elements.update(e.outs)
+    return False
 
 
 def folds_rows(region: Region, lane: int) -> bool:

@@ -51,6 +51,11 @@ def test_sums_of_rows_are_one_region(axis: Any) -> None:
     assert gathers(graph) == 0 < gathers(region.op.graph)
 
 
+def test_what_is_folded_may_be_gone_on_with() -> None:
+    graph = rewritten(lambda t, i: np.tanh(np.take(t, i, 0).mean(1)) + t[:6], TABLE, INDEX)
+    assert gathers(graph) == 0
+
+
 def test_a_middle_axis_and_one_table_read_twice() -> None:
     def function(t: F, i: F, j: F) -> F:
         return (np.take(t, i, 1) * np.take(t, j, 1) + t[:, :1]).sum(1)
@@ -123,7 +128,10 @@ def test_kernels(dtype: Any, shape: tuple[int, ...], axis: int, count: tuple[int
     def largest(x: F, index: F, w: F) -> F:
         return (np.take(x, index, axis) * w).max(-1)
 
-    for each in (function, total, largest):
+    def further(x: F, index: F, w: F) -> F:
+        return (np.take(x, index, axis) * w).sum(axis) * w[0]
+
+    for each in (function, total, largest, further):
         f = lambda *a, each=each: (each(*a),)  # noqa: E731
         inside = f(x, np.mod(index, n), w)
         for (a, b), c in zip(both(f, x, index, w), inside, strict=True):
