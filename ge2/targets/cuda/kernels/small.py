@@ -74,7 +74,9 @@ def why_not_many(
     """
     if why := unserved(axes, a.dtype, y.dtype):
         return why
-    tuning, (rows, columns, sums, _) = caps.limits.tuning.products, sizes(axes)
+    tuning, (rows, columns, sums, batches) = caps.limits.tuning.products, sizes(axes)
+    if batches < 2:
+        return "it is one product"
     if max(rows, columns, sums) > tuning.whole:
         return f"a matrix has more than {tuning.whole} rows, columns or terms"
     if many_seconds(problem, axes, caps) > library_of_many(problem, y, axes, caps):
