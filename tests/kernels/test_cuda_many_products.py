@@ -94,7 +94,7 @@ def test_any_size(m: int, n: int, k: int, turn: str, count: int) -> None:
 
 
 @needs_compiler
-@pytest.mark.parametrize("lead", [(1,), (6, 1), (1, 6), (2, 3)])
+@pytest.mark.parametrize("lead", [(6, 1), (1, 6), (2, 3)])
 def test_axes_of_one_place(lead: tuple[int, ...]) -> None:
     a, b = drawn(F32, *lead, 8, 9), drawn(F32, *lead, 9, 12, seed=1)
     judge(run(TURNS["as they are"], a, b)[0], a, b)
