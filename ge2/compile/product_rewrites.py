@@ -526,7 +526,9 @@ def rewritten(
 
 
 def before_cast(a: Atom, makers: Mapping[Atom, Eqn], views: list[Eqn]) -> Atom:
-    """What a value is cast from, if that is fp8, or the same `views` of that, which are listed."""
+    """The fp8 value that `a` is cast from, else `a` itself. Views on the way are made again of that
+    value, and added to `views`.
+    """
     maker = makers.get(a)
     if maker is None or len(maker.inputs) != 1 or a.type.dtype in FP8:
         return a

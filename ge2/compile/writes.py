@@ -21,7 +21,7 @@ from ge2.trace.writes import Writes
 if TYPE_CHECKING:
 
     class Scheduler(Protocol):
-        """What makes a program, as the choice of where results are made knows it."""
+        """The attributes of a scheduler that are read to choose where results are made."""
 
         graph: Graph
         target: str

@@ -1,4 +1,4 @@
-"""What is told of a program: explanations as text, data and notebooks, and the times within a call."""
+"""Explanations of a program as text, data and notebooks, and the times of the kernels in a call."""
 
 from __future__ import annotations
 

@@ -435,7 +435,7 @@ def cast_first(ufunc: np.ufunc, xs: tuple[Any, ...], more: dict[str, Any]) -> tu
 
 
 def kinds_of(xs: tuple[Any, ...]) -> tuple[Kind, ...]:
-    """What a ufunc asks about its operands: their dtypes, or which number of Python's they are."""
+    """The kinds of operands by which a ufunc chooses its types: dtypes, or types of Python's numbers."""
     return tuple([kind_of(type_of(lift(x))) for x in xs])
 
 

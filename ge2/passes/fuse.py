@@ -9,19 +9,17 @@ transpose, reshape by axes of size 1) belong to whoever reads through them.
 from __future__ import annotations
 
 import heapq
-import math
 from collections.abc import Mapping, Sequence
-from functools import cache
 from itertools import accumulate, count, pairwise
-from typing import Any, Final
+from typing import Final
 
 from ge2.base.arrays import HALF
-from ge2.ir import Atom, Dims, Eqn, Graph, Op, Var, without_dead_code
+from ge2.ir import Atom, Dims, Eqn, Graph, Var, without_dead_code
 from ge2.ops.dot import DotGeneral
 from ge2.ops.graphs.region import Region
 from ge2.ops.index import Gather
 from ge2.ops.pointlike import Pointlike
-from ge2.ops.reduce import ArgReduce, Reduce
+from ge2.ops.reduce import ArgReduce
 from ge2.ops.shape import BroadcastInDim, Iota, Reshape, Transpose
 from ge2.passes.context import NOTHING, Context
 from ge2.passes.context import Fusion as Sizes
@@ -30,10 +28,15 @@ from ge2.passes.fusion_group import (
     NONE,
     Group,
     Uses,
+    better_shared,
     costly,
     cuts,
     depths,
+    dims_of,
+    elements_of,
     folding,
+    folds,
+    fusible,
     joint,
     leader,
     merged,
@@ -41,6 +44,7 @@ from ge2.passes.fusion_group import (
     numbering,
     only_readers,
     picked,
+    plain,
     round_halves,
     seen_from,
     too_large,
@@ -65,49 +69,6 @@ def gathered(graph: Graph, context: Context = NOTHING) -> Fusion:
         fusion = Fusion(graph, tuning, parts, context.gathers, context.tails, units)
         fusion.gather()
     return fusion
-
-
-def dims_of(op: Op, x: Var | Any, out: Dims) -> Dims | None:
-    """For a view: which axis of its result each axis of its input is; None
-    for any other operation.
-    """
-    if isinstance(op, BroadcastInDim):
-        return tuple(
-            NONE if n == 1 and out[d] == 1 else d
-            for n, d in zip(x.type.shape, op.dims, strict=True)
-        )
-    if isinstance(op, Transpose):
-        return tuple(NONE if n == 1 else op.order.index(i) for i, n in enumerate(x.type.shape))
-    if isinstance(op, Reshape):
-        before = [n for n in x.type.shape if n != 1]
-        if before != [n for n in out if n != 1]:
-            return None
-        places = iter([d for d, n in enumerate(out) if n != 1])
-        return tuple(NONE if n == 1 else next(places) for n in x.type.shape)
-    return None
-
-
-@cache
-def plain(shape: Dims) -> Dims:
-    """A value as a view of itself."""
-    return tuple(NONE if n == 1 else d for d, n in enumerate(shape))
-
-
-def fusible(eqn: Eqn) -> bool:
-    op = eqn.op
-    if isinstance(op, Pointlike):
-        out = eqn.outs[0].type
-        return not out.weak and (op.through_float32 or out.dtype not in HALF)
-    return folds(op)
-
-
-def folds(op: Op) -> bool:
-    return isinstance(op, Reduce | ArgReduce)
-
-
-def elements_of(eqn: Eqn) -> Sequence[Atom]:
-    """The operands of which an equation reads an element for each of its result."""
-    return eqn.inputs[1:] if isinstance(eqn.op, Gather) else eqn.inputs
 
 
 class Fusion:
@@ -315,7 +276,7 @@ class Fusion:
         tail: frozenset[int] = NO_AXES
         if (whole is not group.whole or axes is not group.axes) and (
             too_large(axes, whole, self.tuning)
-            or self.better_shared(axes, whole, (*group.entries.values(), entry))
+            or better_shared(axes, whole, (*group.entries.values(), entry), self.tuning, self.units)
         ):
             tail = self.tail(group, eqn, entry, uses)
             if tail:
@@ -333,22 +294,6 @@ class Fusion:
         if over or tail:
             group.folded[var] = over or tail
         return True
-
-    def better_shared(
-        self, axes: Mapping[int, int], whole: frozenset[int], entries: Sequence[Dims]
-    ) -> bool:
-        """True if several blocks would read columns sooner than one that has them whole, by more than
-        their launches cost. The last axis of the equations' `entries` lies along threads.
-        """
-        if not (self.units and whole):
-            return False
-        lying = max(entries, key=lambda e: len(set(e) - {NONE}))
-        if next((a for a in reversed(lying) if a != NONE), NONE) in whole:
-            return False
-        rows, elements = math.prod(axes[a] for a in whole), math.prod(axes.values())
-        columns, enough = elements // max(rows, 1), self.tuning.columns * self.units
-        idle = elements * (enough - columns) > self.tuning.many * columns
-        return idle or elements >= self.tuning.shared
 
     def tail(self, group: Group, eqn: Eqn, entry: Dims, uses: Uses) -> frozenset[int]:
         """The axes that were folded to what an equation goes on with, if it does so element by
@@ -372,7 +317,9 @@ class Fusion:
             return
         axes, folded, whole = joint(a, b, names)
         entries = *a.entries.values(), *(named(names, e) for e in b.entries.values())
-        if too_large(axes, whole, self.tuning) or self.better_shared(axes, whole, entries):
+        if too_large(axes, whole, self.tuning):
+            return
+        if better_shared(axes, whole, entries, self.tuning, self.units):
             return
         if (a.tails or b.tails) and len({*folded.values()} - {NO_AXES}) > 1:
             return

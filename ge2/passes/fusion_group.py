@@ -6,6 +6,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from itertools import accumulate, count
 from operator import eq
 from typing import Any
@@ -13,13 +14,14 @@ from typing import Any
 import numpy as np
 
 from ge2.base.arrays import HALF
-from ge2.ir import Atom, Dims, Eqn, Graph, Var
+from ge2.ir import Atom, Dims, Eqn, Graph, Op, Var
 from ge2.ir.graph import BRANCHING
 from ge2.ops.elementwise import SHIFT_LEFT, SHIFT_RIGHT, ConvertElementType
 from ge2.ops.graphs.region import Region
 from ge2.ops.index import Gather
-from ge2.ops.reduce import ArgReduce, kept
-from ge2.ops.shape import Iota
+from ge2.ops.pointlike import Pointlike
+from ge2.ops.reduce import ArgReduce, Reduce, kept
+from ge2.ops.shape import BroadcastInDim, Iota, Reshape, Transpose
 from ge2.passes.context import NOTHING, Context, Fusion, Results
 
 # -------- A region in the making: its equations, and which axis of the iteration space each of
@@ -286,12 +288,74 @@ def pair(found: dict[int, int], of_a: Dims, of_b: Dims) -> bool:
     return True
 
 
+def dims_of(op: Op, x: Var | Any, out: Dims) -> Dims | None:
+    """For a view: which axis of its result each axis of its input is; None
+    for any other operation.
+    """
+    if isinstance(op, BroadcastInDim):
+        return tuple(
+            NONE if n == 1 and out[d] == 1 else d
+            for n, d in zip(x.type.shape, op.dims, strict=True)
+        )
+    if isinstance(op, Transpose):
+        return tuple(NONE if n == 1 else op.order.index(i) for i, n in enumerate(x.type.shape))
+    if isinstance(op, Reshape):
+        before = [n for n in x.type.shape if n != 1]
+        if before != [n for n in out if n != 1]:
+            return None
+        places = iter([d for d, n in enumerate(out) if n != 1])
+        return tuple(NONE if n == 1 else next(places) for n in x.type.shape)
+    return None
+
+
+@cache
+def plain(shape: Dims) -> Dims:
+    """A value as a view of itself."""
+    return tuple(NONE if n == 1 else d for d, n in enumerate(shape))
+
+
+def fusible(eqn: Eqn) -> bool:
+    op = eqn.op
+    if isinstance(op, Pointlike):
+        out = eqn.outs[0].type
+        return not out.weak and (op.through_float32 or out.dtype not in HALF)
+    return folds(op)
+
+
+def folds(op: Op) -> bool:
+    return isinstance(op, Reduce | ArgReduce)
+
+
+def elements_of(eqn: Eqn) -> Sequence[Atom]:
+    """The operands of which an equation reads an element for each of its result."""
+    return eqn.inputs[1:] if isinstance(eqn.op, Gather) else eqn.inputs
+
+
 def too_large(axes: Mapping[int, int], whole: Iterable[int], tuning: Fusion) -> bool:
     """True if rows of these whole axes are too long for a block, or leave a long loop no axis to
     cut.
     """
     row = math.prod(axes[a] for a in whole)
     return row > tuning.row or (row > tuning.block and row == math.prod(axes.values()))
+
+
+def better_shared(
+    axes: Mapping[int, int], whole: frozenset[int], entries: Sequence[Dims], tuning: Fusion,
+    units: int,
+) -> bool:  # fmt: skip
+    """True if several blocks of a GPU with so many multiprocessors would read columns sooner than one
+    that has them whole, by more than their launches cost. The last axis of the equations' `entries`
+    lies along threads.
+    """
+    if not (units and whole):
+        return False
+    lying = max(entries, key=lambda e: len(set(e) - {NONE}))
+    if next((a for a in reversed(lying) if a != NONE), NONE) in whole:
+        return False
+    rows, elements = math.prod(axes[a] for a in whole), math.prod(axes.values())
+    columns, enough = elements // max(rows, 1), tuning.columns * units
+    idle = elements * (enough - columns) > tuning.many * columns
+    return idle or elements >= tuning.shared
 
 
 # ------------------------------------------------------------------------------------ round halves

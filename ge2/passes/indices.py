@@ -32,8 +32,7 @@ from ge2.ops.random import Draw, RandomBits
 from ge2.ops.reduce import ArgReduce, Reduce
 from ge2.ops.shape import BroadcastInDim, Concatenate, Reshape, Slice
 from ge2.passes.context import NOTHING, Context
-from ge2.passes.fuse import dims_of
-from ge2.passes.fusion_group import NONE
+from ge2.passes.fusion_group import NONE, dims_of
 from ge2.passes.take_to_mask import INT32, Index
 
 # -------- Indices that a region compares with counts are counted from the start inside it, where

@@ -18,8 +18,7 @@ from ge2.ir import Atom, Dims, Eqn, Graph, Var, without_dead_code
 from ge2.ops.graphs.region import Region
 from ge2.ops.index import Gather
 from ge2.passes.context import NOTHING, Context
-from ge2.passes.fuse import folds
-from ge2.passes.fusion_group import NONE, folding
+from ge2.passes.fusion_group import NONE, folding, folds
 from ge2.passes.indices import orientation
 
 

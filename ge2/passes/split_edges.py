@@ -15,8 +15,8 @@ from ge2.ops.reduce import Reduce
 from ge2.ops.shape import BroadcastInDim, Concatenate, Pad, Slice
 from ge2.passes.context import NOTHING, Context, Splitting
 from ge2.passes.fold import on_host
-from ge2.passes.fuse import BETWEEN, fusible, gathered
-from ge2.passes.fusion_group import Group, joint, merged, too_large
+from ge2.passes.fuse import BETWEEN, gathered
+from ge2.passes.fusion_group import Group, fusible, joint, merged, too_large
 
 # -------- Elementwise work on shifted, padded or joined arrays is cut where those are cut.
 # y = add (pad low=1 a) (concatenate b c) -> y = concatenate (the first element) (all that reads a

@@ -114,6 +114,17 @@ class Rowwise:
 
 @final
 @record
+class Halves:
+    """Regions that are two kernels, which each make large values that both need, in place of an array."""
+
+    times: int = 8  # as many bytes a value has as all arrays that it is made of, at least
+    cheap: int = (
+        200  # simple instructions of an element, at most: writing and reading 4 bytes cost more
+    )
+
+
+@final
+@record
 class Columns:
     """Kernels whose threads lie along what is kept."""
 
@@ -573,6 +584,7 @@ class Tuning:
     concurrent: Concurrent = Concurrent()
     rowwise: Rowwise = Rowwise()
     columns: Columns = Columns()
+    halves: Halves = Halves()
     narrow_columns: NarrowColumns = NarrowColumns()
     parts: Parts = Parts()
     tiles: Tiles = Tiles()

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache as once
 from functools import partial
-from typing import Any, Final, final
+from typing import Any, final
 
 from ge2.base.record import record
 from ge2.choice.problem import Variant
@@ -27,16 +27,13 @@ from ge2.targets.cuda.emit.rows import Rows
 from ge2.targets.cuda.emit.special_reductions import Kernels
 from ge2.targets.cuda.emit.words import STORED, WIDEST
 from ge2.targets.cuda.limits import Chip
+from ge2.targets.cuda.tuning import Halves
 
 # -------- A region that is more than one kernel can do, as two: what one makes for the other
 # becomes an array.
 
 
-AGAIN: Final = 8  # times as large a value is as all arrays that it is made of, to be made twice
-CHEAP: Final = 200  # instructions of it, at most: those of as many bytes from memory, twice
-
-
-def cut(region: Region) -> tuple[Region, Region]:
+def cut(region: Region, tuning: Halves) -> tuple[Region, Region]:
     """The rows and what is gathered over them, and what comes after; else the equations up to the
     middle one of the reductions, and those after it.
     """
@@ -49,7 +46,7 @@ def cut(region: Region) -> tuple[Region, Region]:
     late = [n for n in late if eqns[n].op.cost is not FREE]
     early = [n for n in range(late[0]) if eqns[n].op.cost is not FREE]
     early += [n for n in range(late[0], len(eqns)) if n not in late and eqns[n].op.cost is not FREE]
-    late = sorted({*late, *made_again(region, late)})
+    late = sorted({*late, *made_again(region, late, tuning)})
     inside = {*made_by(region, late)}
     for e in eqns:
         inside.update(e.outs if e.op.cost is FREE and inside.issuperset(e.inputs) else ())
@@ -63,7 +60,7 @@ def made_by(region: Region, numbers: Sequence[int]) -> list[Var]:
     return [v for n in numbers for v in region.graph.eqns[n].outs]
 
 
-def made_again(region: Region, late: Sequence[int]) -> list[int]:
+def made_again(region: Region, late: Sequence[int], tuning: Halves) -> list[int]:
     """The equations of the first half by which the second makes large values again, where memory
     would take longer than a few instructions: of arrays that are small beside them.
     """
@@ -82,7 +79,7 @@ def made_again(region: Region, late: Sequence[int]) -> list[int]:
             waiting += eqns[n].inputs
     read = sum(v.type.nbytes for v in region.graph.inputs)
     costs = sum(eqns[n].op.cost.instructions for n in found if eqns[n].op.cost is not FREE)
-    small = crossing > AGAIN * read and costs <= CHEAP
+    small = crossing > tuning.times * read and costs <= tuning.cheap
     return [n for n in found if eqns[n].op.cost is not FREE] if small else []
 
 
@@ -496,7 +493,7 @@ def of_halves(
 ) -> list[CudaKernel]:
     """The kernels of both halves; arrays between them are added to `temps`, and to `operands`."""
     kernels: list[CudaKernel] = []
-    for half in filter(None, map(inhabited, cut(region))):
+    for half in filter(None, map(inhabited, cut(region, chip.tuning.halves))):
         for var in half.graph.outputs:
             assert isinstance(var, Var)
             if var not in operands:
