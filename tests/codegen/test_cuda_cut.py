@@ -59,7 +59,7 @@ def centred(z: Any, mean: Any) -> Any:
 def test_what_is_gathered_is_read_after_the_rows() -> None:
     region = region_of(both, drawn(64, 10), drawn(10))
     late = after_rows(region)
-    first, second = cut(region)
+    first, second = cut(region, EMULATED.tuning.halves)
     for half in (first, second):
         verify(half.graph)
     assert [region.graph.eqns[n].op.name for n in late] == ["mul", "mul", "add"]
@@ -70,7 +70,7 @@ def test_what_is_gathered_is_read_after_the_rows() -> None:
 def test_rows_that_wait_are_cut_in_the_middle() -> None:
     region = region_of(centred, drawn(64, 10), drawn(10))
     assert after_rows(region) == []
-    first, second = cut(region)
+    first, second = cut(region, EMULATED.tuning.halves)
     assert first.graph.eqns and second.graph.eqns
 
 
