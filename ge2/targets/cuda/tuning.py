@@ -110,6 +110,9 @@ class Rowwise:
     seldom: int = 64  # packs of a row, of which few have the place that elements are compared with
     in_turn: int = 2  # packs of a row in shared memory that are computed at once
     unrolled: int = 4  # rounds over a row that is not held, whose reads are under way at once
+    unrolled_works: int = (
+        64  # works up to which a loop is written out for single elements as for packs
+    )
 
 
 @final

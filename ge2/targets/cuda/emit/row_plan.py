@@ -16,7 +16,7 @@ from ge2.codegen.text import Text
 from ge2.targets.cuda.emit import words as reductions
 from ge2.targets.cuda.emit.region import Plain, Problem, Statements, power
 from ge2.targets.cuda.emit.special_reductions import Part, Partials, part
-from ge2.targets.cuda.emit.words import Places
+from ge2.targets.cuda.emit.words import WIDEST, Places
 from ge2.targets.cuda.emit.words import Stage as Reduction
 from ge2.targets.cuda.limits import WARP, Chip
 from ge2.targets.cuda.tuning import Rowwise
@@ -81,13 +81,17 @@ class Plan:
         self.across = bool(across)
         self.places = Places(axes, problem.operands, [*self.groups, *self.walked, *self.row])
         self.places.constant = frozenset(self.row) if resident else frozenset()
-        self.lane = self.places.lane = self.row[0] if len(self.row) == 1 else -1
+        # of a row along several axes that is not held packs lie along the last
+        lane = self.row[-1] if len(self.row) == 1 or (self.row and where == READ_AGAIN) else -1
+        self.lane = self.places.lane = lane
         self.length = math.prod(axes.sizes[a] for a in self.row)
         self.count = math.prod(axes.sizes[a] for a in self.walked)
         lying = [p for p in axes.strides if self.lies(p)]
         # so do rows at indices, which are read where they are asked for
         rows = [p for p in problem.values.tables.values() if axes.strides[p].get(self.lane) == 1]
         self.pack = 1 if alone else self.places.pack([*lying, *rows], 4 * chip.thread_registers)
+        if len(self.row) > 1 and (self.pack == 1 or axes.sizes[lane] % self.pack):
+            self.lane, self.places.lane, self.pack = -1, -1, 1
         roles = ((self.walked, "rows"), (self.row, "row"))
         specs = [Spec(tuple(axes), role) for axes, role in roles if axes]
         # A block has one group: what is alike in all groups is made in each, where it is read.
@@ -211,6 +215,19 @@ class Plan:
             return -(-self.length // (team * pack)) * pack
 
         return half if half >= 4 and each(half) < each(self.pack) else self.pack
+
+    def written_out(self, works: Sequence[Work]) -> int:
+        """How often a loop over a row that is read again is written out: so often that as many bytes
+        are on their way where a thread reads single elements as where it reads packs, unless much is
+        done with each.
+        """
+        few, most = self.tuning.unrolled, self.tuning.unrolled_works
+        read = [p for p in self.said.read_in(works) if self.depends(p)]
+        wide = [min(self.places.wide(p), self.pack) * p.var.type.dtype.itemsize for p in read]
+        times = WIDEST // max(wide, default=WIDEST) if wide else 1
+        while times > 1 and (few * times * len(works) * self.pack > most):
+            times //= 2
+        return few * max(times, 1)
 
     def outer(self) -> bool:
         """True if no array has an element for each of each row, nothing is kept of one, and rows are

@@ -219,6 +219,11 @@ class Rows:
         return Load(at, tuple(lines), tuple(copies), shared=True)
 
     @property
+    def letter(self) -> str:
+        """What the place along a row is called."""
+        return self.places.letters[self.row[0]] if len(self.row) == 1 else "at"
+
+    @property
     def width(self) -> str:
         return "PACK" if self.pack > 1 else "1"
 
@@ -237,9 +242,7 @@ class Rows:
         """Returns where the pack k of a thread begins."""
         whole = " * PACK" if self.pack > 1 else ""
         at = f"(k * TEAM + t){whole}" if whole else "k * TEAM + t"
-        return Text(
-            f"const int {self.places.letters[self.row[0]] if self.lane >= 0 else 'at'} = {at};"
-        )
+        return Text(f"const int {self.letter} = {at};")
 
     # -- a row
 
@@ -281,7 +284,7 @@ class Rows:
         inner = self.neighbours(works)
         places = self.along()
         if not self.plan.resident:
-            head, unroll = self.striding(), str(self.plan.tuning.unrolled)
+            head, unroll = self.striding(), str(self.plan.written_out(works))
         else:
             head = "int k = 0; k < PACKS; k++"
             outer = str(self.plan.tuning.unrolled) if self.plan.outer() else ""
@@ -303,7 +306,7 @@ class Rows:
         that is still to be read.
         """
         found: dict[Work, Pick] = {}
-        for loop in self.plan.inner_loops() if self.lane >= 0 else []:
+        for loop in self.plan.inner_loops() if len(self.row) == 1 else []:
             inner = [w for w in loop.works if w.kind == "fold" and w.over == set(self.row)]
             picks = [p for w in inner if (p := pick(w, self.said, loop.works, self.lane))]
             if len(picks) < len(inner) and self.shape.team > 1:
@@ -368,7 +371,7 @@ class Rows:
 
     def along(self) -> list[Text]:
         """The places along the axes of a row, where it has several."""
-        if self.lane >= 0:
+        if len(self.row) == 1:
             return []
         guard = [self.past("at")] if self.plan.resident and self.ragged else []
         return [*guard, *map(Text, self.places.split("at", self.row))]
@@ -385,7 +388,7 @@ class Rows:
 
     def striding(self) -> str:
         """The loop over a row that is not held."""
-        letter = self.places.letters[self.row[0]] if self.lane >= 0 else "at"
+        letter = self.letter
         whole = " * PACK" if self.pack > 1 else ""
         start, step, int_ = "t", "TEAM", self.places.whole
         if self.plan.splits > 1:
@@ -555,7 +558,7 @@ class Rows:
         place = f"{row} + v" if packed else row
         value = f"{words.state_of(w)}[{'k * PACK + v' if self.pack > 1 else 'k'}]"
         leave = tested(once, [self.partials.leave(w, number, place, value)])
-        letter = self.places.letters[self.row[0]] if self.lane >= 0 else "at"
+        letter = self.letter
         at = f"{letter} + v" if self.pack > 1 else letter
         inner = [self.past(at), *leave] if self.ragged else leave
         inner = [unrolled("v", "PACK", inner)] if self.pack > 1 else inner

@@ -59,7 +59,8 @@ THREADS = re.compile(r"\bge2_(?:warp|block|lane)_\w")
 TYPES = re.compile(r"\bge2_c(?:64|128)\b")
 # fmt: off
 FOLDS = frozenset((
-    "indexed", "first", "at", "argmax", "argmin", "compensate", "compensated", "lowest", "highest",
+    "indexed", "first", "at", "argmax", "argmin", "argmax_next", "argmin_next", "compensate", "compensated", "lowest",
+    "highest",
 ))
 # fmt: on
 FIRST = {"cast": "cast", "pair": "pair", "random": "random", "index": "index", "sort": "sort"}
@@ -426,9 +427,9 @@ def merged_text(w: Work, mine: str, other: str) -> str:
 
 def taken_in(w: Work, mine: str, value: str, index: str) -> str:
     """The statement that takes a value into a state; `index` is its place along the axis."""
-    dtype = dtype_of(w)
     if indexed(w):
-        value = expression(op_of(w).lowering.lift, [value, index], dtype, dtype)
+        of, dtype = f"ge2_{op_of(w).name}_next({{0}}, {{1}}, {{2}})", dtype_of(w)
+        return f"{mine} = {expression(of, [mine, value, index], dtype, dtype)};"
     return f"{mine} = {merged_text(w, mine, value)};"
 
 

@@ -37,6 +37,17 @@ GE2_BOUNDS(u64, uint64_t, 0, UINT64_MAX)
     } \
     GE2_FN ge2_indexed_##t ge2_argmin_##t(ge2_indexed_##t a, ge2_indexed_##t b) { \
         return ge2_before_##t(a, b, LESS(b.value, a.value), LESS(a.value, b.value)) ? b : a; \
+    } \
+    /* of a state and an element after all of its own: no index is compared with another */ \
+    GE2_FN ge2_indexed_##t ge2_later_##t(ge2_indexed_##t a, T value, int64_t index, bool beyond) { \
+        const bool wins = (a.index == INT64_MAX) | ((a.value == a.value) & (beyond | (value != value))); \
+        return {wins ? value : a.value, wins ? index : a.index}; \
+    } \
+    GE2_FN ge2_indexed_##t ge2_argmax_next_##t(ge2_indexed_##t a, T value, int64_t index) { \
+        return ge2_later_##t(a, value, index, LESS(a.value, value)); \
+    } \
+    GE2_FN ge2_indexed_##t ge2_argmin_next_##t(ge2_indexed_##t a, T value, int64_t index) { \
+        return ge2_later_##t(a, value, index, LESS(value, a.value)); \
     }
 
 #define GE2_LESS(a, b) ((a) < (b))
