@@ -182,6 +182,7 @@ class Plan:
         if not self.resident:
             many = self.count >= 2 * self.chip.multiprocessors
             widest = self.tuning.block if many else self.tuning.largest
+            widest = WARP if self.in_passing() else widest
             team = min(widest, max(power(-(-n // pack)), 1))
             return Shape(team, max(team, self.tuning.block), 0)
         if self.alone:
@@ -237,6 +238,13 @@ class Plan:
         whole = any(self.depends(p) and any(strides[p].get(a) for a in self.row) for p in strides)
         kept = self.sums() or self.between() or self.groups or not self.resident or self.in_shared
         return not (whole or kept) and self.plenty()
+
+    def in_passing(self) -> bool:
+        """True if a row is gone through once, for an index: threads that become one compare a value
+        and an index of two words, so that few are to have many elements each, if rows are many.
+        """
+        many = self.count * WARP >= self.chip.multiprocessors * self.chip.threads
+        return many and not self.stages() and any(map(reductions.indexed, self.problem.folded))
 
     def plenty(self) -> bool:
         """True if the chip has work if each thread takes a row: then none does what another of its
@@ -411,7 +419,8 @@ class Plan:
             and self.count < self.chip.multiprocessors
             and not self.stages()
         )
-        return few and each <= self.most_words and self.length > 0 and not long
+        passing = not self.across and self.shape.team > WARP and self.in_passing()
+        return few and each <= self.most_words and self.length > 0 and not (long or passing)
 
     @property
     def most_words(self) -> int:
