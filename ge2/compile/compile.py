@@ -37,7 +37,7 @@ from ge2.ops.graphs.effects import DebugCallback, HostOp, PureCallback
 from ge2.passes import TIDY
 from ge2.passes.context import Context, Iotas, dump, dump_file, label, run, stages
 from ge2.passes.fold import counted
-from ge2.passes.roll import roll
+from ge2.passes.loops.roll import roll
 from ge2.program import CONTROL, Program, Step, announce_straight
 from ge2.program.assembler import Ceilings, Clock, HostClock, best
 from ge2.targets.c.loops import held

@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from ge2.compile.catalog import Shortage, Smaller
     from ge2.compile.memory import Remat
     from ge2.program.assembler import Meter
+    from ge2.targets.cuda.assemble.loops import LoopBody
     from ge2.targets.cuda.device import Device
-    from ge2.targets.cuda.loops import LoopBody
 
 SUFFIX = {"c": "c", "cuda": "cu", "python": "py"}
 
@@ -311,7 +311,7 @@ class Executable:
         meter = self.meter if run else None
         if self.device is not None:
             from ge2.targets.cuda.assemble import CudaAssembler
-            from ge2.targets.cuda.steps import Around
+            from ge2.targets.cuda.assemble.steps import Around
 
             within = self.within if self.part else None
             failed = self.shortage.error if run and not self.part else None

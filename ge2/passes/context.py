@@ -14,7 +14,7 @@ from ge2.base.config import config
 from ge2.base.record import collector_paused, record
 from ge2.base.source import warn
 from ge2.ir import Graph, Literal, verify
-from ge2.ops.attention.facts import Band
+from ge2.ops.attention import Band
 
 if TYPE_CHECKING:
     from pathlib import Path

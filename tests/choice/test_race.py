@@ -20,7 +20,7 @@ from ge2.choice import record
 from ge2.choice.bench import GUARD, Bench, Images, Prepared, Run, is_close
 from ge2.choice.choose import Candidate
 from ge2.choice.problem import Family, Problem, Variant
-from ge2.cli.main import main
+from ge2.cli import main
 from ge2.compile import compile, race
 from ge2.ir import Graph
 from ge2.program import Program

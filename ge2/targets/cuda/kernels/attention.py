@@ -25,10 +25,7 @@ from ge2.ops.attention.ops import (
 )
 from ge2.ops.attention.scores import Scores, core_shapes, scores_of, without_band
 from ge2.ops.pointlike import Pointlike
-from ge2.targets.cuda.attention_backward import AttentionBackward as WgmmaBackward
-from ge2.targets.cuda.attention_backward import Backward as BackwardKernels
-from ge2.targets.cuda.attention_backward import Left
-from ge2.targets.cuda.attention_kernels import (
+from ge2.targets.cuda.attention import (
     NOTHING,
     AttentionWgmma,
     Statements,
@@ -37,15 +34,18 @@ from ge2.targets.cuda.attention_kernels import (
     slope_statements,
     statements,
 )
-from ge2.targets.cuda.attention_kernels import Forward as ForwardKernel
-from ge2.targets.cuda.attention_of_warps import (
+from ge2.targets.cuda.attention import Forward as ForwardKernel
+from ge2.targets.cuda.attention.backward import AttentionBackward as WgmmaBackward
+from ge2.targets.cuda.attention.backward import Backward as BackwardKernels
+from ge2.targets.cuda.attention.backward import Left
+from ge2.targets.cuda.attention.warps import (
     AttentionByKeys,
     AttentionMma,
     Room,
     rows_of,
     tiles_of,
 )
-from ge2.targets.cuda.attention_of_warps import AttentionMmaBackward as MmaBackward
+from ge2.targets.cuda.attention.warps import AttentionMmaBackward as MmaBackward
 from ge2.targets.cuda.device import Caps
 from ge2.targets.cuda.emit.special_reductions import Kernels
 from ge2.targets.cuda.kernels.gemm import CLOCK, LEAST, RATE

@@ -19,7 +19,7 @@ from ge2.choice.problem import Problem, Variant
 from ge2.codegen.layout import filled, unspoken
 from ge2.codegen.text import Operand
 from ge2.ir import ArrayType, Dims, Var
-from ge2.ops.attention.facts import Band
+from ge2.ops.attention import Band
 from ge2.ops.attention.form import Form
 from ge2.ops.attention.ops import Batch, FusedAttention, FusedBackward, Tiling, c_order, form_of
 from ge2.ops.attention.scores import scores_of

@@ -18,14 +18,6 @@ from ge2.targets.cuda.device import Caps
 from ge2.targets.cuda.emit import CudaKernel
 from ge2.targets.cuda.emit.special_reductions import Kernels, LibraryLaunch
 from ge2.targets.cuda.kernels.generated import Cuda, copying
-from ge2.targets.cuda.kernels.small import (
-    CLOCK,
-    least_seconds,
-    many_seconds,
-    predicted,
-    why_not_many,
-    why_not_small,
-)
 from ge2.targets.cuda.launch.library_call import Wanted
 from ge2.targets.cuda.limits import Chip, Limits
 from ge2.targets.cuda.products.gemm import (
@@ -42,6 +34,14 @@ from ge2.targets.cuda.products.gemm import (
 from ge2.targets.cuda.products.made import operations as making
 from ge2.targets.cuda.products.made import prologues_of
 from ge2.targets.cuda.products.many import Many, ManyRegion
+from ge2.targets.cuda.products.rules import (
+    CLOCK,
+    least_seconds,
+    many_seconds,
+    predicted,
+    why_not_many,
+    why_not_small,
+)
 from ge2.targets.cuda.products.small import (
     NAMES,
     Small,

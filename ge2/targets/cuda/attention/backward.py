@@ -15,7 +15,7 @@ from ge2.base.record import record
 from ge2.codegen.text import Argument, Operand, Text
 from ge2.ops.attention.ops import Tiling
 from ge2.ops.attention.scores import Scores
-from ge2.targets.cuda.attention_kernels import (
+from ge2.targets.cuda.attention import (
     LINE,
     LOG2E,
     NOTHING,

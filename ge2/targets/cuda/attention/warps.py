@@ -14,8 +14,7 @@ from ge2.base.record import record
 from ge2.codegen.text import Argument, Operand, Text
 from ge2.ops.attention.ops import Batch, Tiling
 from ge2.ops.attention.scores import Scores
-from ge2.targets.cuda.attention_backward import Backward, Four, Left, Part, Total, of_first
-from ge2.targets.cuda.attention_kernels import (
+from ge2.targets.cuda.attention import (
     LOG2E,
     NAMES,
     NOTHING,
@@ -24,6 +23,7 @@ from ge2.targets.cuda.attention_kernels import (
     Statements,
     steps_of,
 )
+from ge2.targets.cuda.attention.backward import Backward, Four, Left, Part, Total, of_first
 from ge2.targets.cuda.emit import CudaKernel, Fixed
 from ge2.targets.cuda.emit.special_reductions import Kernels
 from ge2.targets.cuda.emit.words import STORED, SUFFIX

@@ -18,7 +18,7 @@ from ge2.ir import Atom, Eqn, Graph, Var
 from ge2.ops.index import UpdateSlice
 from ge2.ops.shape import BroadcastInDim, Reshape, Slice
 from ge2.passes.context import NOTHING, Context, Offsets
-from ge2.passes.offset_loops import OF_ANY_SIZE, Loop, Node, Scope, UnevenError, Wire
+from ge2.passes.loops.offset_loops import OF_ANY_SIZE, Loop, Node, Scope, UnevenError, Wire
 
 RESULTS = 1 << 10  # more than an equation or a loop has
 
