@@ -118,6 +118,7 @@ class Offsets:
     longest: int = 2000  # equations of an iteration
     alignments: int = 8  # equations, one after another, that are tried as the first
     nests: int = 6  # loops in loops
+    widest: int = 256  # elements of an axis of which a part is read: the rest costs as much
 
 
 @final

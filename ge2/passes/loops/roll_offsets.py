@@ -42,7 +42,7 @@ def roll_offsets(graph: Graph, context: Context = NOTHING) -> Graph:
 
 def written(graph: Graph, nodes: Sequence[Node], tuning: Offsets) -> Graph:
     """The graph of these nodes; loops that save little are straight code as before."""
-    scope, found = Scope(), 0
+    scope, found = Scope(tuning.widest), 0
     for n in nodes:
         found += place(n, scope, tuning)
     if not found:
