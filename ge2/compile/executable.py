@@ -15,9 +15,9 @@ from ge2.base.config import config
 from ge2.base.detect import excuse, toolchain
 from ge2.base.errors import CompileError, CompilerTrouble, Ge2Error, TooLong
 from ge2.base.record import mutable
+from ge2.choice.built import Decisions, deciding, keep
 from ge2.choice.choose import Made as Choices
 from ge2.choice.choose import made_once
-from ge2.choice.problem import Decisions, deciding, keep
 from ge2.codegen.environment import cached_pages
 from ge2.compile import catalog
 from ge2.compile.catalog import Memory, Reference, Runner, Watched, alone, inner_of, manner, runner
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from ge2.compile.catalog import Shortage, Smaller
     from ge2.compile.memory import Remat
     from ge2.program.assembler import Meter
+    from ge2.targets.cuda.assemble.loops import LoopBody
     from ge2.targets.cuda.device import Device
-    from ge2.targets.cuda.loops import LoopBody
 
 SUFFIX = {"c": "c", "cuda": "cu", "python": "py"}
 
@@ -311,7 +311,7 @@ class Executable:
         meter = self.meter if run else None
         if self.device is not None:
             from ge2.targets.cuda.assemble import CudaAssembler
-            from ge2.targets.cuda.steps import Around
+            from ge2.targets.cuda.assemble.steps import Around
 
             within = self.within if self.part else None
             failed = self.shortage.error if run and not self.part else None

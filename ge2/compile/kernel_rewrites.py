@@ -16,8 +16,7 @@ from ge2.codegen.layout import plain
 from ge2.codegen.text import Operand
 from ge2.compile.product_rewrites import Epilogues, needed, solid, together
 from ge2.ir import Atom, Dims, Eqn, Graph, Var, lines_of, rename
-from ge2.ops.attention import graphs
-from ge2.ops.attention.facts import Band, with_bands
+from ge2.ops.attention import Band, graphs, with_bands
 from ge2.ops.attention.graphs import Reads, derivative
 from ge2.ops.attention.ops import (
     ATTENTION,
@@ -55,7 +54,7 @@ from ge2.targets.cuda.persistent.nodes import Unwritten
 from ge2.targets.cuda.persistent.steps import CONTROL, Fit, Steps, count, taken_in
 from ge2.targets.cuda.products.made import unmade, unmade_alone
 from ge2.targets.cuda.tuning import Rule
-from ge2.transforms.graphs.rules import PLAIN
+from ge2.transforms.graphs import PLAIN
 
 # -------- Attention where a kernel serves it: one step, in place of the user's equations of it.
 # What was not differentiated is looked for here; what was, `vjp_graph` has found before. All that

@@ -21,22 +21,21 @@ from ge2.compile.writes import checked_early, views_first, with_copies, writes
 from ge2.ir import Graph
 from ge2.ops.attention.ops import has_attention
 from ge2.passes import TIDY
-from ge2.passes.absorb_peeled import whole
 from ge2.passes.context import NOTHING, Context, Pass, run
 from ge2.passes.context import TUNING as PASSES
 from ge2.passes.context import Tuning as Passes
 from ge2.passes.fold import constants_late
 from ge2.passes.fuse import fuse
 from ge2.passes.fusion_group import results_together
-from ge2.passes.hoist import sums_after
 from ge2.passes.indices import drawn, indexed, join_scatters
-from ge2.passes.moves_inside import moves_inside
+from ge2.passes.loops.absorb_peeled import whole
+from ge2.passes.loops.hoist import sums_after
+from ge2.passes.loops.roll import roll
+from ge2.passes.loops.roll_offsets import roll_offsets
+from ge2.passes.loops.rolled_to_scan import stack, stack_all
+from ge2.passes.moves_inside import moves_inside, rows_inside
 from ge2.passes.products import half_results, products_to_sums, short_sums, tiny_products
 from ge2.passes.reads import few_ranks, order_statistics, slices_first
-from ge2.passes.roll import roll
-from ge2.passes.roll_offsets import roll_offsets
-from ge2.passes.rolled_to_scan import stack, stack_all
-from ge2.passes.rows_inside import rows_inside
 from ge2.passes.simplify import inline
 from ge2.passes.split_edges import split_edges
 from ge2.program import PLACEMENT, PLANNING, Placement, Planning

@@ -440,10 +440,10 @@ def tune_first(executable: Executable) -> Tuned:
 
 def probed(bench: Bench, executable: Executable, tell: Tell | None) -> None:
     """Measures the limits that predictions are made of, unless the record has them."""
-    from ge2.choice import problem as speed
+    from ge2.choice.built import probed
     from ge2.compile.compile import probe
 
-    if speed.probed(bench.caps.kind) is None and tell is not None:
+    if probed(bench.caps.kind) is None and tell is not None:
         tell(f"the limits of {bench.caps.kind}")
     probe(bench.caps, executable.device)
 

@@ -11,8 +11,8 @@ from ge2.ops.random import Draw as Draw
 from ge2.passes.context import Context as Context
 from ge2.passes.context import Pass
 from ge2.passes.fold import counted, fold
-from ge2.passes.hoist import trim
 from ge2.passes.indices import Wrap as Wrap
+from ge2.passes.loops.hoist import trim
 from ge2.passes.simplify import inline, simplify, strong
 from ge2.passes.take_to_mask import Index as Index
 from ge2.passes.take_to_mask import join, match

@@ -14,7 +14,7 @@ from ge2.base.config import config
 from ge2.base.record import collector_paused, record
 from ge2.base.source import warn
 from ge2.ir import Graph, Literal, verify
-from ge2.ops.attention.facts import Band
+from ge2.ops.attention import Band
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -118,6 +118,7 @@ class Offsets:
     longest: int = 2000  # equations of an iteration
     alignments: int = 8  # equations, one after another, that are tried as the first
     nests: int = 6  # loops in loops
+    widest: int = 256  # elements of an axis of which a part is read: the rest costs as much
 
 
 @final

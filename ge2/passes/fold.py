@@ -11,7 +11,7 @@ import numpy as np
 
 from ge2.base.arrays import FLOATS, HALF, INTEGERS, PYTHON, has_tensor_cores, python_type
 from ge2.ir import ArrayType, Atom, Eqn, Evaluate, Graph, GraphOp, Literal, Op, Var, renamed
-from ge2.ops.attention.facts import Band, band_of
+from ge2.ops.attention import Band, band_of
 from ge2.ops.attention.ops import has_attention, targets
 from ge2.ops.elementwise import BY_NAME, ConvertElementType
 from ge2.ops.index import Indexed

@@ -14,7 +14,7 @@ from ge2 import kernels
 from ge2.base.config import config
 from ge2.base.errors import CompileError, InputError
 from ge2.choice.user_kernels import load
-from ge2.cli.main import main
+from ge2.cli import main
 from ge2.compile.user_kernels import substituted
 from ge2.dispatch import user_kernels
 from ge2.ops.graphs.region import evaluated

@@ -8,7 +8,7 @@ import pytest
 
 from ge2.base.config import config
 from ge2.base.errors import DeviceError
-from ge2.cli.main import main
+from ge2.cli import main
 from ge2.targets.cuda.emulator import OfflineDevice, limits_of
 from ge2.targets.cuda.limits import A100, B200, H100
 from ge2.targets.cuda.load import nvrtc

@@ -11,9 +11,8 @@ import pytest
 
 import ge2
 from ge2.base.config import config
-from ge2.cli import demo
+from ge2.cli import demo, main
 from ge2.cli import demo as digits
-from ge2.cli.main import main
 from tests import fake_cupy
 from tests.exhaustive import SAMPLING
 from tests.fake_cupy import stand_in

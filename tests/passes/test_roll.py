@@ -12,7 +12,7 @@ from ge2.compile.pipeline import rewritten
 from ge2.ops.graphs.loops import RepeatLoop, ScanLoop
 from ge2.passes import TIDY
 from ge2.passes.context import NOTHING, Context, Rolling, Tuning, run
-from ge2.passes.roll import roll
+from ge2.passes.loops.roll import roll
 from ge2.targets.cuda.limits import H200
 
 rng = np.random.default_rng(0)

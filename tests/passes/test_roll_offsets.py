@@ -16,7 +16,7 @@ from ge2.ir import Graph
 from ge2.ops.graphs.loops import ScanLoop
 from ge2.ops.graphs.while_loop import WhileLoop
 from ge2.passes.context import Context, Offsets, Tuning
-from ge2.passes.roll_offsets import roll_offsets
+from ge2.passes.loops.roll_offsets import roll_offsets
 from ge2.trace.stage import tidy
 
 EAGER = Tuning(offsets=Offsets(equations=20, writes=4, worth=20))

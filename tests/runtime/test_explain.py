@@ -15,7 +15,7 @@ import ge2
 from ge2.base.config import config
 from ge2.base.detect import toolchain
 from ge2.base.errors import Ge2Error, InputError
-from ge2.cli.main import main
+from ge2.cli import main
 from ge2.dispatch.explanation import Explained, Option
 from ge2.program.assembler import Ceilings
 from tests.nvrtc import needs_nvrtc

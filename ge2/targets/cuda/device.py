@@ -15,7 +15,8 @@ from ge2.base.arrays import BFLOAT16, COMPLEX, EXTENDED, FP8, HALF, INT64
 from ge2.base.config import config
 from ge2.base.errors import Ge2Error
 from ge2.base.record import hush, record, restore
-from ge2.choice.problem import Speed, speed_of
+from ge2.choice.built import speed_of
+from ge2.choice.problem import Speed
 from ge2.ir import Eqn, Op
 from ge2.ops.dot import Fft, Irfft, Rfft
 from ge2.ops.linalg import Cholesky, Det, Linalg, Pinv, SlogDet, Solve

@@ -14,6 +14,7 @@ import numpy as np
 
 from ge2.base.record import record
 from ge2.program import CompilePrice, Concurrent
+from ge2.targets.cuda.attention_tuning import Attention, Cudnn
 
 
 @final
@@ -170,6 +171,20 @@ class NarrowColumns:
 
 @final
 @record
+class Requests:
+    """Reads that are under way while a region folds its rows or columns."""
+
+    column: int = 32  # threads that one column of a reduction keeps busy
+    latency: float = 8e-7  # seconds from the request of bytes to their arrival, under load
+    # bytes requested at once: for a row along threads, for a column of narrow blocks, and for one of
+    # wide blocks, by the bytes of an element
+    of_row: int = 1 << 15
+    of_column: int = 1 << 11
+    of_wide: int = 1 << 7
+
+
+@final
+@record
 class Parts:
     """Kernels that merge what blocks have left."""
 
@@ -295,12 +310,14 @@ class Products:
     # what is counted that they take, of matrices up to some size and of larger ones: on an H200 65536
     # of 16 x 16 took 73 us of 50, 16384 of 32 x 32 110 to 226
     whole: int = 32
-    short: float = 1.4
+    short: float = 1.3
     easily: int = 24
-    wide: float = 2.5
+    wide: float = 2.3
+    rows: int = 4  # of a column that a thread has, at most
+    resident: int = 4  # blocks that a multiprocessor holds at once: 64 registers a thread
     # clocks of a multiprocessor in which the library has a tile of many small matrices: 65536 of
     # 16 x 16 took 173 us on an H200
-    tile: int = 520
+    tile: int = 485
     # arrays of a region that goes with a product: a thread has an element of each in a register
     # while it multiplies
     arrays: int = 24
@@ -314,6 +331,28 @@ class Products:
     # as long as without them rows of no multiples of 16 bytes take: measured on an H200
     epilogue: float = 0.4e-12
     narrow_epilogue: float = 4.8
+    # of the library: times the rate of float32 that tensor cores multiply half types at; the parts of it
+    # by the bytes of which rows are a multiple, and the side of a tile of rows of fewer than 16: on an
+    # H200 511^3 and 1023^3 took as long as few tiles do
+    tensor: int = 10
+    aligned: tuple[tuple[int, float], ...] = ((16, 1.0), (8, 0.5), (4, 0.39), (2, 0.27))
+    narrow_side: int = 128
+    one_by_one: float = 0.2  # of a memory's rate, where elements of two bytes are moved one by one
+    # times as long as its bytes take: a region of rows that are no multiples of 16 bytes apart
+    scattered: float = 3.0
+
+
+@final
+@record
+class MadeOperands:
+    """Operands that a multiprocessor makes as it reads them (docs/design/made.md), in a clock: bytes from its
+    shared memory, from the L2 cache, as far as bare products have shown, and operations.
+    """
+
+    shared: int = 128
+    cached: int = 64
+    lanes: int = 128
+    handled: float = 3.0  # operations that reading, rounding and storing an element takes
 
 
 @final
@@ -418,46 +457,6 @@ class MmaTile:
 
 @final
 @record
-class AttentionTile:
-    """Warp groups of 64 queries each, keys of a block, and blocks of keys and of values in shared
-    memory, for heads that are `width` features wide. `registers`: of a thread that copies, and of
-    one that multiplies.
-    """
-
-    width: int
-    groups: int
-    keys: int
-    stages: int
-    registers: tuple[int, int] = (24, 240)
-
-
-@final
-@record
-class AttentionMmaTile:
-    """Warps that have `high` times 16 queries each, and keys of a block, for heads that are up to
-    `width` features wide. `part`: of the rate of tensor cores, or of multiply-adds, that it reaches;
-    `stages`: blocks in shared memory.
-    """
-
-    width: int
-    warps: int
-    high: int
-    keys: int
-    part: float
-    stages: int = 1
-
-    @property
-    def rows(self) -> int:
-        """Queries of a block."""
-        return 16 * self.warps * self.high
-
-    @property
-    def threads(self) -> int:
-        return 32 * self.warps
-
-
-@final
-@record
 class Mma:
     """Products by the tensor cores of warps."""
 
@@ -472,6 +471,8 @@ class Mma:
     # in all that was measured, so that only a measurement chooses it there
     doubt: float = 100.0
     thin: int = 16  # terms: fewer fill no fragment
+    crowded: int = 64  # sums of a thread beside which there is room for elements that are read
+    words: int = 56  # of arrays that a thread has of a pack, beside which registers do not spill
     # equations from which on compilers keep to 128 registers and spill some, unless they are told that
     # two blocks of 128 threads are enough
     crowd: int = 64
@@ -481,51 +482,6 @@ class Mma:
         MmaTile(64, 16, 4, 1, 256, 4, 0.5), MmaTile(16, 64, 1, 4, 256, 4, 0.5),
         MmaTile(32, 16, 2, 1, 256, 4, 0.45), MmaTile(16, 32, 1, 2, 256, 4, 0.45),
     )  # fmt: skip
-
-
-@final
-@record
-class Attention:
-    """Attention on Hopper's tensor cores. The first tile was measured on an H200."""
-
-    tiles: tuple[AttentionTile, ...] = (
-        AttentionTile(128, 2, 128, 2), AttentionTile(64, 3, 128, 2, (32, 160)), AttentionTile(64, 2, 128, 4),
-        AttentionTile(256, 2, 64, 2),
-    )  # fmt: skip
-    # a block of 64 lines, of which each has two operands
-    backward: tuple[AttentionTile, ...] = (
-        AttentionTile(128, 2, 64, 3),
-        AttentionTile(64, 2, 64, 4),
-        AttentionTile(256, 2, 32, 2),
-    )
-    # by the tensor cores of warps; none was measured
-    mma: tuple[AttentionMmaTile, ...] = (
-        AttentionMmaTile(64, 4, 2, 64, 0.5), AttentionMmaTile(64, 4, 1, 64, 0.35),
-        AttentionMmaTile(128, 4, 2, 64, 0.5), AttentionMmaTile(128, 4, 2, 32, 0.45),
-        AttentionMmaTile(128, 4, 1, 64, 0.35), AttentionMmaTile(128, 4, 1, 32, 0.3),
-        AttentionMmaTile(256, 4, 1, 32, 0.35), AttentionMmaTile(256, 2, 1, 16, 0.2),
-    )  # fmt: skip
-    mma_backward: tuple[AttentionMmaTile, ...] = (
-        AttentionMmaTile(64, 4, 2, 32, 0.4, 2), AttentionMmaTile(64, 4, 1, 64, 0.35, 2),
-        AttentionMmaTile(64, 4, 1, 32, 0.3, 2), AttentionMmaTile(128, 4, 1, 32, 0.3, 2),
-        AttentionMmaTile(128, 4, 1, 16, 0.25, 2), AttentionMmaTile(128, 2, 1, 16, 0.2, 2),
-        AttentionMmaTile(256, 4, 1, 16, 0.25, 2), AttentionMmaTile(256, 2, 1, 16, 0.2, 2),
-        AttentionMmaTile(256, 1, 1, 16, 0.1, 1),
-    )  # fmt: skip
-    cache: int = 32 << 20  # bytes of keys and values that stay in the L2 cache
-    busy: float = 0.75  # the part of the time in which tensor cores are
-    share: int = 128  # keys at least that a warp has, where warps share them,
-    waves: int = 4  # and how often all warps of a GPU are to have some
-    in_turn: int = 8  # shares at least that a thread adds up
-    # of few queries, as an H200 took its time for 1 to 256 batches of them:
-    # the parts of the bandwidth where warps share keys, and where one warp of a block has queries
-    apart: float = 0.78
-    warps: float = 0.72
-    merge: float = 2e-5  # seconds in which shares begin and are merged
-    many: int = 1 << 27  # bytes of keys and values from which on others may be quicker
-    # seconds in which a block takes 64 keys of 64 features by warps, and a tile by each 64 rows of wgmma
-    waits: float = 1e-6
-    waits_of_group: float = 0.8e-6
 
 
 @final
@@ -549,24 +505,6 @@ class Launches:
 
 @final
 @record
-class Cudnn:
-    """Attention by cuDNN, for heads up to a width: the parts of the rate of tensor cores that it
-    reaches, forward and backward, where sequences are long; and the queries beside which a band loses
-    as much again. Of NVIDIA's figures for an H200 and cuDNN 9.19.1 (cudnn-frontend,
-    benchmark/sdpa_benchmark_training/results/h200_919_only_cudnn: Llama 3.1, gpt-oss for 64).
-    """
-
-    parts: tuple[tuple[int, float, float], ...] = ((64, 0.39, 0.33), (128, 0.75, 0.64))
-    short: tuple[int, int] = (650, 900)
-
-    def part(self, width: int, backward: bool) -> tuple[float, int]:
-        """The part of the rate, and what short sequences lose."""
-        found = next((each for each in self.parts if width <= each[0]), self.parts[-1])
-        return found[1 + backward], self.short[backward]
-
-
-@final
-@record
 class Tuning:
     """The numbers of each family of kernels.
 
@@ -579,6 +517,7 @@ class Tuning:
     top_k: TopKs = TopKs()
     joins: Joins = Joins()
     products: Products = Products()
+    made: MadeOperands = MadeOperands()
     wgmma: Wgmma = Wgmma()
     mma: Mma = Mma()
     attention: Attention = Attention()
@@ -589,6 +528,7 @@ class Tuning:
     columns: Columns = Columns()
     halves: Halves = Halves()
     narrow_columns: NarrowColumns = NarrowColumns()
+    requests: Requests = Requests()
     parts: Parts = Parts()
     tiles: Tiles = Tiles()
     persistent: Persistent = Persistent()

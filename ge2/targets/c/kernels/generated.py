@@ -39,8 +39,8 @@ from ge2.ops.user_ops import Foreign, Own
 from ge2.targets.c.emit.file import Named, same_code
 from ge2.targets.c.emit.reductions import STORED, SUFFIX, C, headers, helpers_of
 from ge2.targets.c.emit.region import c_kernel
-from ge2.targets.c.kernels.common import Elements, Head, moving, nest_of
-from ge2.targets.c.kernels.common import shared as shared_by
+from ge2.targets.c.kernels import Elements, Head, moving, nest_of
+from ge2.targets.c.kernels import shared as shared_by
 from ge2.targets.c.tuning import TUNING, Caps
 
 # -------- Generated C: every family writes the kernels of a step, given where its arrays are.

@@ -27,7 +27,7 @@ from ge2.targets.c.emit.reductions import (
     number,
     running,
 )
-from ge2.targets.c.kernels.common import Elements, Head, nest_of, shared
+from ge2.targets.c.kernels import Elements, Head, nest_of, shared
 from ge2.targets.c.kernels.generated import Generated, Pieces
 from ge2.targets.c.tuning import Caps
 

@@ -37,9 +37,6 @@ from ge2.targets.cuda.tuning import MmaTile
 
 Factors = tuple[Operand, Operand]
 ALIGNED: Final = 16  # bytes of which rows of copies are a multiple
-ONE_BY_ONE: Final = 0.2  # of a memory's rate, where elements of two bytes are moved one by one
-# times as long as its bytes take: a region of rows that are no multiples of 16 bytes apart
-SCATTERED: Final = 3.0
 
 
 @final
@@ -294,7 +291,7 @@ def step_by_step(problem: Problem, caps: Caps) -> float:
     (y,), factors = product.outs, [given[x] for x in op.product.inputs if isinstance(x, Var)]
     row = math.gcd(16, y.shape[-1] * y.dtype.itemsize)
     bytes_ = math.gcd(row, multiple(product.inputs, factors))
-    passes = 1.0 if row == 16 else SCATTERED
+    passes = 1.0 if row == 16 else caps.limits.tuning.products.scattered
     # what the one kernel keeps of the product is written once: by the product itself
     kept = y.nbytes / caps.speed.moved if op.kept else 0.0
     return library_seconds(product, caps, bytes_) + caps.speed.of(rest, passes=passes) - kept
@@ -313,7 +310,8 @@ def room(copy: Copy) -> int:
 def copy_seconds(product: Product, caps: Caps) -> float:
     """Returns what copies take: elements of two bytes, of rows that lie anyhow, come one by one."""
     moved = 2 * sum(each.type.nbytes for each in product.copies)
-    return len(product.copies) * caps.speed.launch + moved / (caps.speed.moved * ONE_BY_ONE)
+    rate = caps.speed.moved * caps.limits.tuning.products.one_by_one
+    return len(product.copies) * caps.speed.launch + moved / rate
 
 
 def copied(product: Product, which: Collection[int]) -> Product:
@@ -358,7 +356,6 @@ def spaced(t: ArrayType, source: Operand, groups: tuple[Dims, Dims, Dims], index
 # capability: of data sheets, the least of a generation
 RATE: Final = {80: 1024, 87: 1024, 90: 1024, 100: 1024, 103: 1024}
 LEAST: Final = 256
-CLOCK: Final = 1.4e9  # a second, under load
 
 
 @final
@@ -407,7 +404,7 @@ def mma_seconds(
     one_by_one = sum(not lying(axes, factors, n, dtype).wide for n in (0, 1))
     part = tile.part * tuning.one_by_one**one_by_one / (1 if dtype.itemsize == 2 else 2)
     done = waves * tile.rows * tile.products * tile.columns * sums.size / split.parts
-    multiplied = done / (RATE.get(caps.limits.generation, LEAST) * CLOCK * part)
+    multiplied = done / (RATE.get(caps.limits.generation, LEAST) * caps.limits.clock * part)
     elements = math.prod(x.size for x in (*axes.batches, *axes.rows, *axes.columns))
     read = memory_seconds(axes, dtype, moved * elements, tile.products, caps)
     found = caps.speed.launch + max(multiplied, read)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import Final, final
+from typing import final
 
 from ge2.choice.problem import Problem, Variant
 from ge2.codegen.layout import unspoken
@@ -43,13 +43,6 @@ from ge2.targets.cuda.products.warp_groups import (
     unmade_by_groups,
 )
 from ge2.targets.cuda.tuning import WgmmaTile
-
-SHARED: Final = 128  # bytes that shared memory of a multiprocessor hands out in a clock
-CACHED: Final = (
-    64  # bytes that come to it in one from the L2 cache, as far as bare products have shown
-)
-LANES: Final = 128  # operations that a multiprocessor does in a clock
-HANDLED: Final = 3.0  # operations that it takes to read, round and store an element that is made
 
 
 def is_identity(region: Region) -> bool:
@@ -203,8 +196,9 @@ def making_seconds(axes: Contraction, making: Making, split: Split, caps: Caps) 
     beyond what the operand itself would, and from caches each time.
     """
     (y,), (sums,), tile = making.eqn.outs, axes.sums, split.tile
+    handled = caps.chip.tuning.made.handled * len(making.sources)
     lines = (tile.rows, tile.columns)[making.operand]
-    done = operations(making.eqn, caps.speed.functions) + HANDLED * len(making.sources)
+    done = operations(making.eqn, caps.speed.functions) + handled
     made = count(axes, tile) * lines * sums.size
     computed = made * done / caps.speed.single
     bytes_ = sum(v.type.nbytes for v in making.eqn.inputs)
@@ -260,14 +254,14 @@ def longer(product: Product, tile: WgmmaTile, caps: Caps) -> float:
     operand, of products, shared memory and the cache, which overlap, and of lanes, which do not:
     those who make operands issue the products. Fitted on an H200 (docs/design/made.md).
     """
-    (making,), size = product.makings, product.dtype.itemsize
+    (making,), size, tuning = product.makings, product.dtype.itemsize, caps.chip.tuning
     bytes_ = sum(x.dtype.itemsize for x in making.brought)
-    done = operations(making.eqn, caps.speed.functions) + HANDLED * len(making.brought)
+    done = operations(making.eqn, caps.speed.functions) + tuning.made.handled * len(making.brought)
     done += len(making.sources) - len(making.brought)
-    fed = max((bytes_ + tile.columns * size / 64) / SHARED,  # each 64 rows read all of the right one
-              (bytes_ + tile.columns * size / tile.rows) / CACHED)  # fmt: skip
-    clocks = caps.chip.tuning.wgmma.rate / (2 * tile.columns)  # in which an element is multiplied
-    return max(1.0, fed * clocks) + done / LANES * clocks
+    fed = max((bytes_ + tile.columns * size / 64) / tuning.made.shared,  # each 64 rows read all of the right one
+              (bytes_ + tile.columns * size / tile.rows) / tuning.made.cached)  # fmt: skip
+    clocks = tuning.wgmma.rate / (2 * tile.columns)  # in which an element is multiplied
+    return max(1.0, fed * clocks) + done / tuning.made.lanes * clocks
 
 
 @final

@@ -18,14 +18,6 @@ from ge2.targets.cuda.device import Caps
 from ge2.targets.cuda.emit import CudaKernel
 from ge2.targets.cuda.emit.special_reductions import Kernels, LibraryLaunch
 from ge2.targets.cuda.kernels.generated import Cuda, copying
-from ge2.targets.cuda.kernels.small import (
-    CLOCK,
-    least_seconds,
-    many_seconds,
-    predicted,
-    why_not_many,
-    why_not_small,
-)
 from ge2.targets.cuda.launch.library_call import Wanted
 from ge2.targets.cuda.limits import Chip, Limits
 from ge2.targets.cuda.products.gemm import (
@@ -42,6 +34,13 @@ from ge2.targets.cuda.products.gemm import (
 from ge2.targets.cuda.products.made import operations as making
 from ge2.targets.cuda.products.made import prologues_of
 from ge2.targets.cuda.products.many import Many, ManyRegion
+from ge2.targets.cuda.products.rules import (
+    least_seconds,
+    many_seconds,
+    predicted,
+    why_not_many,
+    why_not_small,
+)
 from ge2.targets.cuda.products.small import (
     NAMES,
     Small,
@@ -55,10 +54,6 @@ from ge2.targets.cuda.products.tensor_epilogue import FOLDS
 
 
 HALVES = (FLOAT16, BFLOAT16)
-TENSOR = 10  # times the rate of float32: products of half types on tensor cores
-# of that rate, by the bytes of which rows are a multiple: measured on an H200
-NARROW = {16: 1.0, 8: 0.5, 4: 0.39, 2: 0.27}
-NARROW_SIDE = 128  # of a tile of such rows: 511^3 and 1023^3 take as long as few tiles do
 ADA = 89  # the first generation that multiplies fp8
 HOPPER = 90  # the only generation whose warp groups multiply
 FP8_SIZES = 16  # of which rows, columns and terms of fp8 are multiples, for the library
@@ -169,11 +164,12 @@ def library_seconds(problem: Problem, caps: Caps, bytes_: int = 16) -> float:
     it where rows are multiples of fewer bytes, and its tiles are larger; of small matrices few
     blocks have a tile, and each waits for its terms, however few.
     """
-    speed = caps.speed
-    side = NARROW_SIDE if rounds(problem) and bytes_ < 16 else 64
+    speed, tuning = caps.speed, caps.limits.tuning.products
+    side = tuning.narrow_side if rounds(problem) and bytes_ < 16 else 64
     rate = busy(problem, caps, side) * speed.products / speed.single
     if rounds(problem):
-        rate *= TENSOR * NARROW[max(bytes_, 2)] * (2 if problem.inputs[0].dtype in FP8 else 1)
+        part = dict(tuning.aligned)[max(bytes_, 2)]
+        rate *= tuning.tensor * part * (2 if problem.inputs[0].dtype in FP8 else 1)
     return max(speed.of(problem, rate=rate), least_seconds(caps))
 
 
@@ -206,7 +202,7 @@ class CudaSmallProduct(Cuda):
         if self.is_many(problem, caps):
             return many_seconds(problem, axes_of(problem), caps)
         clocks = predicted(axes_of(problem), problem.inputs[0].dtype, caps.limits)
-        return caps.speed.launch + clocks / CLOCK
+        return caps.speed.launch + clocks / caps.limits.clock
 
     def is_ranked(self, problem: Problem, caps: Caps | None) -> bool:
         return caps is not None and not caps.is_measured
@@ -526,10 +522,10 @@ def made_seconds(problem: Problem, op: ProductRegion, caps: Caps) -> float:
     done = sum(making(e, caps.speed.functions) for e in op.prologues)
     work = stages * each * done * tuning.made
     waits = max(stages - tuning.ahead, 0) * tuning.waits
-    return caps.speed.launch + (clocks_of(problem, op, caps) + work + waits) / CLOCK
+    return caps.speed.launch + (clocks_of(problem, op, caps) + work + waits) / caps.limits.clock
 
 
 def before_seconds(problem: Problem, op: ProductRegion, caps: Caps) -> float:
     """The regions that make operands, and the product and what follows it."""
     first = sum(caps.speed.of(Problem.of(e, problem.target)) for e in op.prologues)
-    return first + caps.speed.launch + clocks_of(problem, op, caps) / CLOCK
+    return first + caps.speed.launch + clocks_of(problem, op, caps) / caps.limits.clock

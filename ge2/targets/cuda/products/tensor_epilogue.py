@@ -130,7 +130,6 @@ def in_place(shape: Dims) -> Operand:
 LINE: Final = 128  # bytes of a row of a tile, which is the pattern of its swizzle
 PAIR: Final = 2  # neighbours of a thread in fragments
 EIGHT: Final = 8  # and in packs, at most
-HELD: Final = 56  # words of arrays that a thread has of a pack, beside which registers do not spill
 SUMS: Final = "t.at[v]"
 SECOND: Final = "second.at[v]"  # of a second product of the same rows and columns
 # the row of a thread, among those of all batches: in packs, and in fragments
@@ -325,7 +324,7 @@ class RegionEpilogue:
         """In fragments if it can be, else in packs."""
         if self.in_strips(self.eight):
             return self.fragments()
-        pairs = self.stored_at_once() == PAIR or self.words(self.eight) > HELD
+        pairs = self.stored_at_once() == PAIR or self.words(self.eight) > self.chip.tuning.mma.words
         return self.packs(PAIR if pairs else EIGHT)
 
     def words(self, lanes: Lanes) -> int:

@@ -18,7 +18,7 @@ from ge2.ir import Atom, Eqn, Graph, Var
 from ge2.ops.index import UpdateSlice
 from ge2.ops.shape import BroadcastInDim, Reshape, Slice
 from ge2.passes.context import NOTHING, Context, Offsets
-from ge2.passes.offset_loops import OF_ANY_SIZE, Loop, Node, Scope, UnevenError, Wire
+from ge2.passes.loops.offset_loops import OF_ANY_SIZE, Loop, Node, Scope, UnevenError, Wire
 
 RESULTS = 1 << 10  # more than an equation or a loop has
 
@@ -42,7 +42,7 @@ def roll_offsets(graph: Graph, context: Context = NOTHING) -> Graph:
 
 def written(graph: Graph, nodes: Sequence[Node], tuning: Offsets) -> Graph:
     """The graph of these nodes; loops that save little are straight code as before."""
-    scope, found = Scope(), 0
+    scope, found = Scope(tuning.widest), 0
     for n in nodes:
         found += place(n, scope, tuning)
     if not found:

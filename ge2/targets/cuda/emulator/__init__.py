@@ -22,6 +22,20 @@ from ge2.base.errors import DeviceError, InputError, KernelError
 from ge2.base.record import after_fork, record
 from ge2.program import CompilePrice
 from ge2.targets.cuda.device import Device, address
+from ge2.targets.cuda.emulator.shim import (
+    Entry,
+    Kernel,
+    Launch,
+    Module,
+    Place,
+    Report,
+    Span,
+    compiled,
+    entries,
+    is_compiled,
+    launcher,
+    lines,
+)
 from ge2.targets.cuda.launch import (
     MOST_AXES,
     NBYTES,
@@ -45,20 +59,6 @@ from ge2.targets.cuda.limits import (
     multiprocessor,
 )
 from ge2.targets.cuda.load.nvrtc import Binary, Order, compile, compile_all, missing
-from ge2.targets.cuda.shim import (
-    Entry,
-    Kernel,
-    Launch,
-    Module,
-    Place,
-    Report,
-    Span,
-    compiled,
-    entries,
-    is_compiled,
-    launcher,
-    lines,
-)
 
 # -------- Tensor maps as the emulator reads them: a driver's own are its secret.
 

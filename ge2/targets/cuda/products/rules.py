@@ -15,7 +15,7 @@ from ge2.ops.graphs.region import ProductRegion
 from ge2.targets.cuda.device import Caps
 from ge2.targets.cuda.limits import WARP, Limits
 from ge2.targets.cuda.products.gemm import SIDE, Contraction
-from ge2.targets.cuda.products.many import lines_of, threads_of
+from ge2.targets.cuda.products.many import threads_of
 from ge2.targets.cuda.products.small import unfit
 
 # -------- Which matrix products are done by a kernel of ours, and not by the library: the rule, in
@@ -30,7 +30,6 @@ from ge2.targets.cuda.products.small import unfit
 
 
 NAME: Final = "small_products"  # under which it is switched off
-CLOCK: Final = 1.5e9  # clocks a second
 SERVED: Final = {
     (FLOAT32, FLOAT32), (FLOAT64, FLOAT64),
     *((half, out) for half in (FLOAT16, BFLOAT16) for out in (half, FLOAT32)),
@@ -90,14 +89,14 @@ def many_seconds(problem: Problem, axes: Contraction, caps: Caps) -> float:
     """
     limits, (rows, columns, sums, batches) = caps.limits, sizes(axes)
     tuning = limits.tuning.products
-    warps = threads_of(rows, columns, batches) / WARP
+    warps = threads_of(rows, columns, batches, tuning.rows) / WARP
     double = any(t.dtype == FLOAT64 for t in problem.inputs)
     slower = max(limits.double, 2) if double else 1
     # of four terms a thread has a load for each row and each term; a multiprocessor has a load in a
     # clock, and four warps' sums
-    lines = lines_of(rows)
+    lines = min(rows, tuning.rows)
     loads, added = sums * (lines + 4) / 4 + lines, sums * lines * slower / 4
-    busy = warps * max(loads, added) / limits.multiprocessors / CLOCK
+    busy = warps * max(loads, added) / limits.multiprocessors / limits.clock
     speed, moved = caps.speed, bytes_of(problem)
     memory = moved / (speed.cached if moved < speed.cache else speed.moved)
     short = tuning.short if max(rows, columns, sums) <= tuning.easily else tuning.wide
@@ -112,7 +111,7 @@ def library_of_many(problem: Problem, y: ArrayType, axes: Contraction, caps: Cap
     tiles = sizes(axes)[3] / limits.multiprocessors
     passes = 2 * y.nbytes if after else 0
     memory = (bytes_of(problem) + passes) / speed.moved
-    tiled = tiles * limits.tuning.products.tile / CLOCK + passes / speed.moved
+    tiled = tiles * limits.tuning.products.tile / limits.clock + passes / speed.moved
     return max(memory, tiled, least_seconds(caps)) + (speed.launch if after else 0)
 
 
@@ -138,4 +137,4 @@ def predicted(axes: Contraction, dtype: np.dtype, limits: Limits) -> int:
 
 def least_seconds(caps: Caps) -> float:
     """Returns what a product in tiles takes of any sizes: as the rule of small products has it."""
-    return caps.speed.launch + caps.limits.tuning.products.most / CLOCK
+    return caps.speed.launch + caps.limits.tuning.products.most / caps.limits.clock

@@ -15,7 +15,7 @@ from ge2.base.record import record
 from ge2.codegen.text import Argument, Operand, Text
 from ge2.ops.attention.ops import Tiling
 from ge2.ops.attention.scores import Scores
-from ge2.targets.cuda.attention_kernels import (
+from ge2.targets.cuda.attention import (
     LINE,
     LOG2E,
     NOTHING,
@@ -23,6 +23,7 @@ from ge2.targets.cuda.attention_kernels import (
     batch_places,
     in_cache,
 )
+from ge2.targets.cuda.attention_tuning import AttentionTile
 from ge2.targets.cuda.emit import CudaKernel, Fixed
 from ge2.targets.cuda.emit.special_reductions import Kernels
 from ge2.targets.cuda.emit.words import STORED, SUFFIX
@@ -30,14 +31,10 @@ from ge2.targets.cuda.kernels.scan_blocks import cleared
 from ge2.targets.cuda.launch import Tiles
 from ge2.targets.cuda.limits import Chip
 from ge2.targets.cuda.products.tensor_cores import TYPES
-from ge2.targets.cuda.tuning import AttentionTile
 
 # -------- The kernel of the cotangent of an array of each query and key, which adds up over batches
 # and heads.
 # What a block does is `templates/cuda/attention/bias.cu.jinja`.
-
-
-SHARED = 200 * 1024  # bytes of stages
 
 
 @final
@@ -65,7 +62,13 @@ class BiasView:
 
 
 def bias_kernel(
-    left: Left, pair: str, result: Argument, first: CudaKernel, sizes: tuple[int, int], text: str
+    left: Left,
+    pair: str,
+    result: Argument,
+    first: CudaKernel,
+    sizes: tuple[int, int],
+    text: str,
+    chip: Chip,
 ) -> CudaKernel:
     """That of Hopper."""
     fixed = {f.name: f for f in first.fixed}
@@ -73,7 +76,7 @@ def bias_kernel(
     rows, lines, groups, planes = (fixed[name].value for name in names)
     row = planes * 128
     block = 2 * (rows + lines) * row
-    stages = max(1, min(4, SHARED // block))
+    stages = max(1, min(4, min(chip.tuning.attention.bias, chip.most) // block))
     numbers = (
         *(fixed[name] for name in (*names, "WIDTH", "LOW", "HIGH", "PACK")),
         Fixed("STAGES", stages, "turns whose operands are in shared memory"),
@@ -372,7 +375,7 @@ class AttentionBackward(Backward):
     def bias(
         self, left: Left, pair: str, result: Argument, first: CudaKernel, sizes: tuple[int, int]
     ) -> CudaKernel:
-        return bias_kernel(left, pair, result, first, sizes, self.text)
+        return bias_kernel(left, pair, result, first, sizes, self.text, self.chip)
 
     def kernel(self, words: Argument, number: int, part: Part) -> CudaKernel:
         _, _, slopes, drop = self.statements[part.turned]

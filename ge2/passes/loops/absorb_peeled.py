@@ -16,8 +16,8 @@ from ge2.ir import ArrayType, Atom, Eqn, Graph, Literal, Var, rename, without_de
 from ge2.ops.elementwise import ADD, MUL
 from ge2.ops.graphs.loops import RepeatLoop, apart
 from ge2.ops.shape import BroadcastInDim
-from ge2.passes.hoist import nothing_of
-from ge2.passes.rolled_to_scan import RUNS, Rows, rows_of, runs
+from ge2.passes.loops.hoist import nothing_of
+from ge2.passes.loops.rolled_to_scan import RUNS, Rows, rows_of, runs
 
 
 def whole(graph: Graph) -> Graph:

@@ -14,8 +14,7 @@ from ge2.base.record import record
 from ge2.codegen.text import Argument, Operand, Text
 from ge2.ops.attention.ops import Batch, Tiling
 from ge2.ops.attention.scores import Scores
-from ge2.targets.cuda.attention_backward import Backward, Four, Left, Part, Total, of_first
-from ge2.targets.cuda.attention_kernels import (
+from ge2.targets.cuda.attention import (
     LOG2E,
     NAMES,
     NOTHING,
@@ -24,12 +23,13 @@ from ge2.targets.cuda.attention_kernels import (
     Statements,
     steps_of,
 )
+from ge2.targets.cuda.attention.backward import Backward, Four, Left, Part, Total, of_first
+from ge2.targets.cuda.attention_tuning import Attention, AttentionMmaTile
 from ge2.targets.cuda.emit import CudaKernel, Fixed
 from ge2.targets.cuda.emit.special_reductions import Kernels
 from ge2.targets.cuda.emit.words import STORED, SUFFIX
 from ge2.targets.cuda.limits import Chip
 from ge2.targets.cuda.products.tensor_cores import TYPES
-from ge2.targets.cuda.tuning import AttentionMmaTile
 
 # -------- Attention of few queries: warps share the keys, and a second kernel merges what they
 # have, in order.
@@ -275,8 +275,6 @@ class AttentionByKeys:
 
 
 WIDEST: Final = 16  # bytes of a copy, of which it may move 8 or 4 as well
-CROWDED: Final = 160  # sums of a thread, of which a half are of results
-DRAWN: Final = 2048  # features of a head times lines of a thread's rows that have random bits
 ARRAYS: Final = ("queries", "keys", "values", "result")
 
 
@@ -318,10 +316,11 @@ class Room:
         return 2 * self.rows + 2 * self.tile.stages * self.lines + self.apart
 
 
-def is_crowded(tile: AttentionMmaTile, dropped: bool) -> bool:
+def is_crowded(tile: AttentionMmaTile, dropped: bool, tuning: Attention) -> bool:
     """True if registers spill beside two results, scores and their cotangents, as NVRTC showed."""
-    drawn = tile.high * tile.keys * tile.width > DRAWN
-    return tile.high * (tile.width + tile.keys) > CROWDED or (dropped and drawn)
+    sampled = tile.high * tile.keys * tile.width > tuning.sampled
+    sums = tile.high * (tile.width + tile.keys)
+    return sums > tuning.crowded_backward or (dropped and sampled)
 
 
 def kind_of(dtype: np.dtype, exact: bool) -> str:
@@ -430,7 +429,8 @@ class AttentionMmaBackward(Backward):
     def kernel(self, number: int, part: Part) -> CudaKernel:
         tile, t, exact = self.tile, self.tiling, self.room.exact
         dropped = self.statements[part.turned][3] is not NOTHING
-        while part.second and part.first and tile.keys > 16 and is_crowded(tile, dropped):
+        tuning = self.chip.tuning.attention
+        while part.second and part.first and tile.keys > 16 and is_crowded(tile, dropped, tuning):
             tile = replace(tile, keys=tile.keys // 2)
         room = Room(self.dtype, t.columns, tile, exact)
         self.arguments = {"n_features": Argument("int n_features", "size", t.width)}

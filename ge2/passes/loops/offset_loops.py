@@ -62,11 +62,28 @@ class Loop:
 
 
 @final
-class Scope:
-    """The equations of a graph, within that of another or the whole."""
+@record
+class Body:
+    """The ends of a loop's body: `count`, the number of the iteration; `carried`, carries within it,
+    their `first` values, and `result`, their next ones; `outs`, the last ones outside.
+    """
 
-    def __init__(self, outer: Scope | None = None) -> None:
-        self.outer = outer
+    count: Var
+    carried: tuple[Var, ...]
+    first: tuple[Atom, ...]
+    result: tuple[Atom, ...]
+    outs: tuple[Var, ...]
+    source: Source | None
+
+
+@final
+class Scope:
+    """The equations of a graph, within that of another or the whole. `widest`: elements of an axis
+    at most, of which it may read a part of a computed size.
+    """
+
+    def __init__(self, widest: int, outer: Scope | None = None) -> None:
+        self.widest, self.outer = widest, outer
         self.first: list[Eqn] = []  # of the whole program: those of what is counted
         self.eqns: list[Eqn] = []
         self.inner: dict[Var, Var] = {}  # values of the graph around as this one calls them
@@ -153,26 +170,27 @@ class Scope:
         like: Sequence[Var],
         outs: Sequence[Var] | None,
     ) -> tuple[Var, ...]:
-        body, count = Scope(self), Var(NUMBER)
+        inner, count = Scope(self.widest, self), Var(NUMBER)
         first = list(inputs[loop.read :])
         first += [self.zeros(v.type) for v in like[len(first) :]]
-        carried = [Var(a.type) for a in first]
+        carried = tuple(Var(a.type) for a in first)
         for v, a in zip(carried, first, strict=True):
             if a in self.windows:
-                body.windows[v] = tuple(w and w.read(body) for w in self.windows[a])
-        result = body.iteration(loop, inputs, numbers, carried, count)
+                inner.windows[v] = tuple(w and w.read(inner) for w in self.windows[a])
+        result = inner.iteration(loop, inputs, numbers, carried, count)
         for v, a in zip(carried, result, strict=True):
-            if v.type != a.type or body.windows.get(v) != body.windows.get(a):
+            if v.type != a.type or inner.windows.get(v) != inner.windows.get(a):
                 raise UnevenError("the size of a carry changes")
         made = tuple(Var(a.type) for a in first) if outs is None else tuple(outs)
         for v, a in zip(made, first, strict=True):
             if a in self.windows:
                 self.windows[v] = self.windows[a]
         source = loop.body[0].eqns[0].source
+        body = Body(count, carried, tuple(first), tuple(result), made, source)
         if isinstance(numbers[0], int):
-            body.scan(numbers[0], count, carried, first, result, made, source)
+            inner.scan(numbers[0], body)
         else:
-            body.repeat(numbers[0], count, carried, first, result, made, source)
+            inner.repeat(numbers[0], body)
         return made
 
     def iteration(
@@ -195,47 +213,30 @@ class Scope:
             at += n
         return [made[o][i] for o, i in loop.carries]
 
-    def scan(
-        self,
-        length: int,
-        count: Var,
-        carried: Sequence[Var],
-        first: Sequence[Atom],
-        result: Sequence[Atom],
-        outs: Sequence[Var],
-        source: Source | None,
-    ) -> None:
-        """Adds the loop of which this is the body to the graph around."""
+    def scan(self, length: int, body: Body) -> None:
+        """Adds the loop of this body to the graph around."""
         around = self.outer
         assert around is not None
         consts, given = tuple(self.inner.values()), list(map(around.strong, self.inner))
         counts = around.counts(length)
-        graph = Graph((*consts, *carried, count), tuple(self.eqns), tuple(result))
-        op = ScanLoop(graph, length, len(consts), len(carried))
-        around.eqns.append(Eqn(op, (*given, *first, counts), tuple(outs), source))
+        graph = Graph((*consts, *body.carried, body.count), tuple(self.eqns), body.result)
+        op = ScanLoop(graph, length, len(consts), len(body.carried))
+        around.eqns.append(Eqn(op, (*given, *body.first, counts), body.outs, body.source))
 
-    def repeat(
-        self,
-        length: Atom,
-        count: Var,
-        carried: Sequence[Var],
-        first: Sequence[Atom],
-        result: Sequence[Atom],
-        outs: Sequence[Var],
-        source: Source | None,
-    ) -> None:
-        """The same, of a loop whose length is computed."""
+    def repeat(self, length: Atom, body: Body) -> None:
+        """Adds the loop of this body, whose length is computed."""
         around = self.outer
         assert around is not None
-        after = self.make(BY_NAME["add"], count, number(1))
+        after = self.make(BY_NAME["add"], body.count, number(1))
         consts, given = tuple(self.inner.values()), list(map(around.strong, self.inner))
-        graph = Graph((*consts, count, *carried), tuple(self.eqns), (after, *result))
+        within = (*consts, body.count, *body.carried)
+        graph = Graph(within, tuple(self.eqns), (after, *body.result))
         limit, at, goes_on = Var(NUMBER), Var(NUMBER), Var(DECIDED)
-        less = Eqn(BY_NAME["lt"], (at, limit), (goes_on,), source)
-        until = Graph((limit, at, *(Var(v.type) for v in carried)), (less,), (goes_on,))
+        less = Eqn(BY_NAME["lt"], (at, limit), (goes_on,), body.source)
+        until = Graph((limit, at, *(Var(v.type) for v in body.carried)), (less,), (goes_on,))
         op = WhileLoop(until, graph, 1, len(consts))
-        inputs = (length, *given, number(0), *first)
-        around.eqns.append(Eqn(op, inputs, (Var(NUMBER), *outs), source))
+        inputs = (length, *given, number(0), *body.first)
+        around.eqns.append(Eqn(op, inputs, (Var(NUMBER), *body.outs), body.source))
 
     def zeros(self, t: ArrayType) -> Atom:
         zero = Literal.of(t.dtype.type(0))
@@ -369,7 +370,6 @@ class Window:
 
 Windows = tuple[Window | None, ...]
 OF_ANY_SIZE: Final = (Pointlike, DotGeneral, ReduceMax, ReduceMin, Transpose)
-WIDEST: Final = 256  # elements of an axis of which a part is read: the rest costs as much
 
 
 @final
@@ -410,7 +410,7 @@ class Uneven:
                 if start != 0 or size != there.size:
                     raise UnevenError("a part of what has sizes that change")
                 window = there
-            if window is not None and (step[axis] != 1 or all_of_it > WIDEST):
+            if window is not None and (step[axis] != 1 or all_of_it > self.scope.widest):
                 raise UnevenError("a part in steps, or of a long axis")
             if window is not None:
                 starts[axis] = 0

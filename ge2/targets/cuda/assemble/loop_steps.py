@@ -21,10 +21,7 @@ from ge2.ir import ArrayType, Atom, Var
 from ge2.ops.graphs.control import Cond
 from ge2.ops.graphs.loops import RepeatLoop, ScanLoop
 from ge2.program import Buffer, Program, Step
-from ge2.targets.cuda.device import Caps, put
-from ge2.targets.cuda.launch import Address
-from ge2.targets.cuda.launch.template import Assembled
-from ge2.targets.cuda.loops import (
+from ge2.targets.cuda.assemble.loops import (
     LoopBody,
     RecordedBody,
     Recorder,
@@ -32,7 +29,10 @@ from ge2.targets.cuda.loops import (
     iterated,
     second_places,
 )
-from ge2.targets.cuda.steps import CudaStep, StepAssembler
+from ge2.targets.cuda.assemble.steps import CudaStep, StepAssembler
+from ge2.targets.cuda.device import Caps, put
+from ge2.targets.cuda.launch import Address
+from ge2.targets.cuda.launch.template import Assembled
 
 NUMBERS: Final = "numbers that Python computes"
 

@@ -18,6 +18,16 @@ from ge2.program import Cost, Program, Step, announce, is_too_long
 from ge2.program.assembler import Meter
 from ge2.program.records import Part, ranged, scopes_of, title
 from ge2.program.timeline import Plan, plan, planned_unhurried
+from ge2.targets.cuda.assemble.loop_steps import End, as_loop_body, loop_code, placed
+from ge2.targets.cuda.assemble.loops import Body, loose
+from ge2.targets.cuda.assemble.steps import (
+    Around,
+    CudaStep,
+    HostStep,
+    KernelStep,
+    LibraryStep,
+    StepAssembler,
+)
 from ge2.targets.cuda.device import (
     Device,
     address,
@@ -33,16 +43,6 @@ from ge2.targets.cuda.device import (
 )
 from ge2.targets.cuda.launch import ARENA, Address, Straight
 from ge2.targets.cuda.launch.template import Assembled, Bundling, Group, Groups, accesses, functions
-from ge2.targets.cuda.loop_steps import End, as_loop_body, loop_code, placed
-from ge2.targets.cuda.loops import Body, loose
-from ge2.targets.cuda.steps import (
-    Around,
-    CudaStep,
-    HostStep,
-    KernelStep,
-    LibraryStep,
-    StepAssembler,
-)
 
 if TYPE_CHECKING:
     from ge2.targets.cuda.device import Failed

@@ -34,7 +34,7 @@ from ge2.ops.shape import (
     Transpose,
 )
 from ge2.passes.context import NOTHING, Context, Rolling
-from ge2.passes.rolled_to_scan import along_first
+from ge2.passes.loops.rolled_to_scan import along_first
 
 # ------------------------------------------------------------------------------------------- price
 # The price of equations in seconds: what the C compiler takes for them, and

@@ -21,13 +21,13 @@ from ge2.ops.graphs.loops import RepeatLoop, ScanLoop
 from ge2.ops.graphs.while_loop import WhileLoop
 from ge2.program import Step, carry_of
 from ge2.program.records import place as place_text
+from ge2.targets.cuda.assemble.steps import CudaStep, StepAssembler
 from ge2.targets.cuda.device import Device, address, empty, put
 from ge2.targets.cuda.emit import CudaKernel, Source
 from ge2.targets.cuda.kernels.generated import copying
 from ge2.targets.cuda.launch import Address, Branch, Item, Launch, While
 from ge2.targets.cuda.launch.template import count, launch_of, rebound
 from ge2.targets.cuda.limits import Chip
-from ge2.targets.cuda.steps import CudaStep, StepAssembler
 
 # -------- Iterations of a loop as launches of the program around it, at places that are known
 # beforehand.
