@@ -15,7 +15,7 @@ from collections import Counter
 from dataclasses import replace
 
 from ge2.ir import Atom, Dims, Eqn, Graph, Var, without_dead_code
-from ge2.ops.graphs.region import Region
+from ge2.ops.graphs.region import Region, is_loop
 from ge2.ops.index import Gather
 from ge2.passes.context import NOTHING, Context
 from ge2.passes.fusion_group import NONE, folding, folds
@@ -31,7 +31,7 @@ def rows_inside(graph: Graph, context: Context = NOTHING) -> Graph:
     reads = Counter(a for e in graph.eqns for a in e.inputs)
     reads.update(graph.outputs)
     once = {v: e for v, e in made.items() if reads[v] == 1}
-    eqns = tuple(taken(e, once) if isinstance(e.op, Region) else e for e in graph.eqns)
+    eqns = tuple(taken(e, once) if is_loop(e.op) else e for e in graph.eqns)
     return without_dead_code(Graph(graph.inputs, eqns, graph.outputs, graph.consts))
 
 
