@@ -16,6 +16,7 @@ from ge2.base.record import record
 from ge2.base.source import FOLDER
 from ge2.codegen.text import Operand
 from ge2.ir import ArrayType, Atom, Eqn, Graph, Op, Var
+from ge2.ops.graphs.region import Region
 from ge2.program import computing
 
 # -------- Problems: what a kernel is chosen for.
@@ -179,6 +180,7 @@ class Family(ABC, Generic[Caps, Code]):
     name: ClassVar[str]
     target: ClassVar[str] = ""  # the one it serves; "" for any
     ops: ClassVar[tuple[type[Op], ...]] = (Op,)  # classes of operations that it serves
+    kinds: ClassVar[tuple[str, ...]] = ()  # of regions that it serves, if it is for some alone
     # the content hash of its kernels, where it is the same for all problems; else "", and it is known
     # when they are written
     code: ClassVar[str] = ""
@@ -189,7 +191,8 @@ class Family(ABC, Generic[Caps, Code]):
 
     def serves(self, op: Op) -> bool:
         """True if kernels of the family are for operations of this kind; others it is not asked for."""
-        return isinstance(op, self.ops)
+        of_kind = not self.kinds or (isinstance(op, Region) and op.kind in self.kinds)
+        return of_kind and isinstance(op, self.ops)
 
     def refuses(self, problem: Problem, caps: Caps | None) -> str:
         """The reason why no kernel of the family serves a problem of such an operation; "" if one

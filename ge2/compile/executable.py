@@ -24,7 +24,7 @@ from ge2.compile.catalog import Memory, Reference, Runner, Watched, alone, inner
 from ge2.compile.pipeline import TUNING, Tuning
 from ge2.compile.writes import Writing
 from ge2.ir import Graph, Op
-from ge2.ops.graphs.region import ProductRegion, Region, Resident
+from ge2.ops.graphs.region import Region, Resident
 from ge2.ops.pointlike import Elementwise
 from ge2.ops.user_ops import Own
 from ge2.passes.context import dump
@@ -52,7 +52,7 @@ def region_text(kernel: KernelRecord) -> str:
 
 def own_names(op: Op) -> list[str]:
     """The operations with C of the user's in a step."""
-    if isinstance(op, Region | ProductRegion):
+    if isinstance(op, Region):
         return [name for e in op.graph.eqns for name in own_names(e.op)]
     own = (isinstance(op, Own) and op.c) or (isinstance(op, Elementwise) and op.edition)
     return [op.name] if own else []
@@ -62,7 +62,8 @@ def library_name(step: Step) -> str:
     """A step without a kernel: a product that the library goes on with by its product, since kernels of
     ours have the name of both.
     """
-    return step.eqn.op.product.op.name if isinstance(step.eqn.op, ProductRegion) else step.name
+    root = step.eqn.op.root if isinstance(step.eqn.op, Region) else None
+    return step.name if root is None else root.op.name
 
 
 def looks(graph: Graph) -> Iterator[str]:
@@ -416,9 +417,9 @@ class Executable:
     @property
     def regions(self) -> int:
         """The number of fused regions that it runs."""
-        held = Region | Resident | ProductRegion
         return sum(
-            step.kind == "kernel" and isinstance(step.eqn.op, held) for step in self.program.steps
+            step.kind == "kernel" and isinstance(step.eqn.op, Region | Resident)
+            for step in self.program.steps
         )
 
     @property

@@ -25,7 +25,7 @@ from ge2.ir import (
     without_dead_code,
 )
 from ge2.ops.elementwise import ADD
-from ge2.ops.graphs.region import Region, Runs
+from ge2.ops.graphs.region import Region, Runs, is_loop
 from ge2.ops.index import ScatterAdd
 from ge2.ops.pointlike import Pointlike, Pointwise
 from ge2.ops.random import Draw, RandomBits
@@ -69,7 +69,7 @@ def indexed(graph: Graph) -> Graph:
     made = {e.outs[0]: e for e in graph.eqns if isinstance(e.op, Index) and e.op.size}
     if not made:
         return graph
-    eqns = [taken(e, made) if isinstance(e.op, Region) else e for e in graph.eqns]
+    eqns = [taken(e, made) if is_loop(e.op) else e for e in graph.eqns]
     return without_dead_code(Graph(graph.inputs, tuple(eqns), graph.outputs, graph.consts))
 
 

@@ -30,7 +30,7 @@ import numpy as np
 from ge2.base.arrays import HALF
 from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Op, Var, without_dead_code
 from ge2.ops.elementwise import ADD, SUB, WHERE
-from ge2.ops.graphs.region import InRuns, Region, readers_of
+from ge2.ops.graphs.region import InRuns, Region, is_loop, readers_of
 from ge2.ops.index import Gather, UpdateSlice
 from ge2.ops.pointlike import Pointlike
 from ge2.ops.random import Draw
@@ -189,7 +189,7 @@ class Sweep:
     def seen(self, eqn: Eqn, y: Atom) -> Dims | None:
         """The axes of the space that those of an input of a region are; None if there are none."""
         op = eqn.op
-        if not isinstance(op, Region) or eqn.inputs.count(y) != 1:
+        if not is_loop(op) or eqn.inputs.count(y) != 1:
             return None
         return orientation(op, op.graph.inputs[eqn.inputs.index(y)])
 
@@ -275,7 +275,7 @@ class Sweep:
             inside = Inside(self)
             result = inside.moved(eqn, (0,) * len(shape), shape, at)
             return self.made(eqn, "pointwise", shape, inside, (result,)) or eqn
-        if not isinstance(op, Region):
+        if not is_loop(op):
             return eqn
         for y in dict.fromkeys(eqn.inputs):
             if self.moved(y):
@@ -516,7 +516,7 @@ def rows_inside(graph: Graph, context: Context = NOTHING) -> Graph:
     reads = Counter(a for e in graph.eqns for a in e.inputs)
     reads.update(graph.outputs)
     once = {v: e for v, e in made.items() if reads[v] == 1}
-    eqns = tuple(taken(e, once) if isinstance(e.op, Region) else e for e in graph.eqns)
+    eqns = tuple(taken(e, once) if is_loop(e.op) else e for e in graph.eqns)
     return without_dead_code(Graph(graph.inputs, eqns, graph.outputs, graph.consts))
 
 

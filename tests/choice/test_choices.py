@@ -150,7 +150,7 @@ def test_what_the_host_has_to_see() -> None:
 
 def test_a_small_product_takes_in_a_region() -> None:
     found = choices(layer, array(32, 64), array(64, 32), array(32))
-    assert found == {"product_region_0": [JOINED, APART]}
+    assert found == {"contraction_0": [JOINED, APART]}
 
 
 def test_a_large_product_is_the_librarys_and_a_region() -> None:

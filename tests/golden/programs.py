@@ -413,12 +413,12 @@ program.add("products_many", np.matmul, "f32[65536,16,16]", "f32[65536,16,16]")
 
 
 @program("f32[4000,6,10]", "f32[4000,12,10]", "f32[12]", "f32[6,12]")
-def products_many_region(a, b, bias, x):
+def contractions_many(a, b, bias, x):
     return np.tanh(a @ np.swapaxes(b, 1, 2) + bias) + x
 
 
 @program("f32[64,256]", "f32[256,48]", "f32[48]")
-def product_region(x, w, b):
+def contraction(x, w, b):
     h = x @ w + b
     return np.maximum(h, 0), h > 0
 

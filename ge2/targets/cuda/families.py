@@ -39,7 +39,7 @@ from ge2.targets.cuda.kernels.moves import (
 from ge2.targets.cuda.kernels.products import (
     CudaBlas,
     CudaProduct,
-    CudaProductRegion,
+    CudaSmallContraction,
     CudaSmallProduct,
 )
 from ge2.targets.cuda.kernels.scatter import CudaScatter, CudaScatterReduce
@@ -58,7 +58,7 @@ from ge2.targets.cuda.kernels.tensor_cores import (
 FAMILIES: Catalog = (
     CudaRegion(), CudaCopy(), CudaConstant(), CudaGather(), CudaIndex(), CudaScatter(),
     CudaScatterReduce(), CudaConcatenate(), CudaPad(), CudaUpdateSlice(), CudaBits(), CudaFold(),
-    CudaScan(), CudaSort(), CudaTop(), CudaSolve(), CudaOwn(), CudaResident(), CudaProductRegion(),
+    CudaScan(), CudaSort(), CudaTop(), CudaSolve(), CudaOwn(), CudaResident(), CudaSmallContraction(),
     GemmWgmmaRegion(), GemmWgmmaRegionOfCopies(), BlasEpilogue(), GemmMmaRegion(), GemmWgmmaPair(),
     GemmMmaPair(), GemmWgmmaMade(), GemmMmaMade(), AttentionOfFew(), Attention(), CudnnAttention(),
     AttentionOfWarps(), CudnnBackwardInAnyOrder(), AttentionBackward(), CudnnBackward(), AttentionBackwardOfWarps(),

@@ -31,7 +31,7 @@ from ge2.codegen.layout import (
 from ge2.codegen.text import ALONE, Argument, CKernel, Operand, Text, content_of, headers_content
 from ge2.codegen.user_kernels import OWN_FROM, Around
 from ge2.ir import ArrayType, Dims, Op
-from ge2.ops.graphs.region import Region
+from ge2.ops.graphs.region import LOOPS, Region
 from ge2.ops.index import UpdateSlice
 from ge2.ops.random import RandomBits, RandomFold
 from ge2.ops.shape import Concatenate, Constant, Iota, Pad
@@ -131,7 +131,7 @@ def sooner(caps: Caps) -> Caps:
 @final
 class CRegion(Generated):
     name = "region in C"
-    ops = (Region,)
+    ops, kinds = (Region,), LOOPS
 
     def variants(self, problem: Problem, caps: Caps) -> Iterator[Variant]:
         """Tiles of other sizes where arrays lie across each other, panels where rows are reduced."""

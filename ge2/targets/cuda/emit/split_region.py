@@ -15,9 +15,9 @@ from ge2.choice.problem import Variant
 from ge2.codegen.axes import is_state
 from ge2.codegen.kernel_values import Param, folded_axes
 from ge2.codegen.text import Operand, Text, whole
-from ge2.ir import Eqn, Graph, Var
+from ge2.ir import Graph, Var
 from ge2.ir.graph import FREE
-from ge2.ops.graphs.region import Region
+from ge2.ops.graphs.region import Region, kind_of
 from ge2.ops.reduce import ArgReduce, Reduce
 from ge2.targets.cuda.emit import CudaKernel, Fixed
 from ge2.targets.cuda.emit.columnwise import Lanes, Stage
@@ -232,7 +232,7 @@ def half(region: Region, numbers: list[int], needed: set[Any]) -> Region:
     wanted = through_views(region, needed, makers)
     outs = tuple(eqns[n].outs[0] for n in numbers if eqns[n].outs[0] in wanted)
     inner = Graph(tuple(read), tuple(eqns[n] for n in chosen), outs)
-    return Region(kind(inner.eqns), region.space, tuple(region.axes[n] for n in chosen), inner)
+    return Region(kind_of(inner.eqns), region.space, tuple(region.axes[n] for n in chosen), inner)
 
 
 def through_views(region: Region, needed: set[Any], makers: dict[Var, int]) -> set[Any]:
@@ -244,13 +244,6 @@ def through_views(region: Region, needed: set[Any], makers: dict[Var, int]) -> s
             waiting += [a for a in region.graph.eqns[n].inputs if a not in found]
             found.update(region.graph.eqns[n].inputs)
     return found
-
-
-def kind(eqns: tuple[Eqn, ...]) -> str:
-    """Those of a half: rowwise if a reduction is read again."""
-    folded = {e.outs[0] for e in eqns if isinstance(e.op, Reduce | ArgReduce)}
-    read = {a for e in eqns for a in e.inputs}
-    return "rowwise" if folded & read else "reduce" if folded else "pointwise"
 
 
 # -------- Elementwise kernels of arrays that lie across each other, by way of tiles in shared

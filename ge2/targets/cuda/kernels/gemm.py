@@ -18,7 +18,8 @@ from ge2.codegen.layout import unspoken
 from ge2.codegen.text import Operand
 from ge2.ir import ArrayType, Atom, Dims, Op, Var
 from ge2.ops.dot import DotGeneral
-from ge2.ops.graphs.region import ProductRegion
+from ge2.ops.graphs.contraction import steps_of
+from ge2.ops.graphs.region import CONTRACTION, Region
 from ge2.targets.cuda.device import Caps
 from ge2.targets.cuda.emit import CudaKernel
 from ge2.targets.cuda.emit.special_reductions import Kernels
@@ -216,7 +217,7 @@ class Bare(OnTensorCores):
 class Joint(OnTensorCores):
     """A product, or `number` of them, that a region goes on with, its sums never rounded between."""
 
-    ops = (ProductRegion,)
+    ops, kinds = (Region,), (CONTRACTION,)
     number: ClassVar[int] = 1
 
     def epilogue(self, found: RegionEpilogue) -> Epilogue:
@@ -224,8 +225,7 @@ class Joint(OnTensorCores):
         return found.form
 
     def refuses(self, problem: Problem, caps: Caps | None) -> str:
-        op = problem.op
-        assert isinstance(op, ProductRegion)
+        op = steps_of(problem.op)
         if why := self.unserved(problem):
             return why
         if len(op.products) != self.number:
@@ -242,26 +242,22 @@ class Joint(OnTensorCores):
 
     def unserved(self, problem: Problem) -> str:
         """The reason why operands of the product are none of this family's; "" if they are."""
-        op = problem.op
-        assert isinstance(op, ProductRegion)
+        op = steps_of(problem.op)
         return "operands of the product are made of others" if op.prologues else ""
 
     def placed(self, problem: Problem) -> dict[Atom, Operand]:
         """Where the operands of the product are."""
-        op = problem.op
-        assert isinstance(op, ProductRegion)
-        return dict(zip(op.graph.inputs, problem.arrays[0], strict=True))
+        return dict[Atom, Operand](problem.placed(steps_of(problem.op).graph).items())
 
     def product(self, problem: Problem) -> Product:
         """Its result is taken to be in C order."""
-        op, given = problem.op, self.placed(problem)
-        assert isinstance(op, ProductRegion) and isinstance(op.product.op, DotGeneral)
+        op, given = steps_of(problem.op), self.placed(problem)
         (a, b), y = op.product.inputs, op.product.outs[0].type
         assert isinstance(a, Var) and isinstance(b, Var)
         order = tight(y.shape, range(y.ndim))
         others = [given[x] for e in op.products[1:] if isinstance(x := e.inputs[1], Var)]
         return Product(
-            op.product.op, (a.type, b.type), (given[a], given[b]), order, second=next(iter(others), None)
+            op.dot, (a.type, b.type), (given[a], given[b]), order, second=next(iter(others), None)
         )  # fmt: skip
 
     def after(self, problem: Problem, caps: Caps) -> Epilogue:
@@ -271,21 +267,15 @@ class Joint(OnTensorCores):
 @lru_cache(16)
 def epilogue_of(problem: Problem, chip: Chip) -> RegionEpilogue:
     """The region, whose values are where the problem says. Several families ask for it."""
-    op, (ins, outs) = problem.op, problem.arrays
-    assert isinstance(op, ProductRegion) and isinstance(op.product.op, DotGeneral)
-    given: dict[Atom, Operand] = dict(zip(op.graph.inputs, ins, strict=True))
-    given.update(zip(op.graph.outputs, outs, strict=True))
-    inner, rest, dot = op.region.graph, op.rest, op.product.op
-    pairs = zip((*inner.inputs, *inner.outputs), (*rest.inputs, *rest.outs), strict=True)
-    operands = {v: given[a] for v, a in pairs if isinstance(v, Var) and a in given}
+    op = steps_of(problem.op)
     a, b = (x.type for x in op.product.inputs)
-    return RegionEpilogue(op.region, op.places, operands, len(dot.free(a, b)[1]), chip)
+    columns, operands = len(op.dot.free(a, b)[1]), op.around(problem.placed(op.graph))
+    return RegionEpilogue(op.region, op.places, operands, columns, chip)
 
 
 def step_by_step(problem: Problem, caps: Caps) -> float:
     """Returns what the library takes for a product, and a kernel for the bytes of the region."""
-    op = problem.op
-    assert isinstance(op, ProductRegion)
+    op = steps_of(problem.op)
     product, rest = (Problem.of(each, problem.target) for each in (op.product, op.rest))
     given = dict(zip(op.graph.inputs, problem.arrays[0], strict=True))
     (y,), factors = product.outs, [given[x] for x in op.product.inputs if isinstance(x, Var)]

@@ -19,7 +19,7 @@ from ge2.codegen.layout import copied, counted, filled, is_copy, unspoken, view_
 from ge2.codegen.text import Operand, Text, guard
 from ge2.codegen.user_kernels import OWN_FROM, Around
 from ge2.ir import ArrayType, Graph, Op, Var
-from ge2.ops.graphs.region import Region, Resident
+from ge2.ops.graphs.region import LOOPS, Region, Resident
 from ge2.ops.shape import Iota
 from ge2.ops.user_ops import Foreign, Own
 from ge2.targets.cuda.device import Caps
@@ -88,7 +88,7 @@ def in_flight(problem: Problem, variant: Variant, kept: int, caps: Caps) -> int:
 @final
 class CudaRegion(CudaWays):
     name = "region in CUDA"
-    ops = (Region,)
+    ops, kinds = (Region,), LOOPS
 
     def refuses(self, problem: Problem, caps: Caps | None) -> str:
         op = problem.op

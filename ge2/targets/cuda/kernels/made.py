@@ -12,9 +12,9 @@ from ge2.choice.problem import Problem, Variant
 from ge2.codegen.layout import unspoken
 from ge2.codegen.text import Operand
 from ge2.ir import Atom, Eqn, Graph, Var
-from ge2.ops.dot import DotGeneral
 from ge2.ops.elementwise import ConvertElementType
-from ge2.ops.graphs.region import ProductRegion, Region
+from ge2.ops.graphs.contraction import ProductSteps, of_steps, steps_of
+from ge2.ops.graphs.region import Region
 from ge2.targets.cuda.device import Caps
 from ge2.targets.cuda.emit.special_reductions import Kernels
 from ge2.targets.cuda.kernels.gemm import Joint, Product, Split, count, splits
@@ -68,10 +68,8 @@ def bare(product: Eqn) -> tuple[tuple[Eqn], Eqn]:
 @lru_cache(16)
 def makings_of(problem: Problem) -> tuple[Making, ...] | str:
     """How operands are made, of arrays whose places the problem knows; or why no kernel does it."""
-    op = problem.op
-    assert isinstance(op, ProductRegion)
-    given = dict(zip(op.graph.inputs, problem.arrays[0], strict=True))
-    found = list[Making]()
+    op = steps_of(problem.op)
+    given, found = problem.placed(op.graph), list[Making]()
     for e in op.prologues:
         if why := unmade(e):
             return why
@@ -82,7 +80,7 @@ def makings_of(problem: Problem) -> tuple[Making, ...] | str:
     return tuple(found)
 
 
-def making_of(op: ProductRegion, eqn: Eqn, given: dict[Var, Operand]) -> Making | str:
+def making_of(op: ProductSteps, eqn: Eqn, given: dict[Var, Operand]) -> Making | str:
     """The same of one operand."""
     number = [*op.product.inputs].index(eqn.outs[0])
     numbers = tuple((n, given[v]) for n, v in enumerate(eqn.inputs) if given[v].value)  # type: ignore[index]
@@ -112,19 +110,18 @@ def sizes(axes: Contraction) -> tuple[int, ...]:
 
 
 def axes_of(
-    op: ProductRegion, number: int, lies: Operand, given: Mapping[Var, Operand]
+    op: ProductSteps, number: int, lies: Operand, given: Mapping[Var, Operand]
 ) -> Contraction:
     """The axes of the product, were an operand in that place; the other where it is, or, if it is
     made as well, in C order, as the result.
     """
     (a, b), y = op.product.inputs, op.product.outs[0].type
-    dot = op.product.op
-    assert isinstance(dot, DotGeneral) and isinstance(a, Var) and isinstance(b, Var)
+    assert isinstance(a, Var) and isinstance(b, Var)
     left, right = (
         given[x].strides if x in given else tight(x.type.shape, range(x.type.ndim)) for x in (a, b)
     )
     placed = (left, lies.strides) if number else (lies.strides, right)
-    return contraction(dot, a.type, b.type, (*placed, tight(y.shape, range(y.ndim))))
+    return contraction(op.dot, a.type, b.type, (*placed, tight(y.shape, range(y.ndim))))
 
 
 # -------------------------------------------------------------------------------------- the family
@@ -137,8 +134,7 @@ class OfMade(Joint):
         return True
 
     def unserved(self, problem: Problem) -> str:
-        op = problem.op
-        assert isinstance(op, ProductRegion)
+        op = steps_of(problem.op)
         if not op.prologues:
             return "no operand of the product is made"
         if any(why := unspoken(e.op.graph) for e in op.prologues if isinstance(e.op, Region)):
@@ -151,8 +147,7 @@ class OfMade(Joint):
 
     def placed(self, problem: Problem) -> dict[Atom, Operand]:
         """Operands that are made lie as the arrays that tell how."""
-        op, found = problem.op, super().placed(problem)
-        assert isinstance(op, ProductRegion)
+        op, found = steps_of(problem.op), super().placed(problem)
         for x in self.makings(problem):
             found[op.product.inputs[x.operand]] = x.sources[x.main].operand
         return found
@@ -279,8 +274,7 @@ class MadeFirst(Apart):
         self.steps = tuple(steps[:-1])
 
     def seconds(self, problem: Problem, variant: Variant, caps: Caps) -> float:
-        op = problem.op
-        assert isinstance(op, ProductRegion)
+        op = steps_of(problem.op)
         first = sum(self.first(e, caps) for e in op.prologues)
         product, small = without(problem, op), CudaSmallProduct()
         if not small.refusal(product, caps):
@@ -298,7 +292,7 @@ class MadeFirst(Apart):
         return y.type.nbytes / caps.speed.moved
 
 
-def without(problem: Problem, op: ProductRegion) -> Problem:
+def without(problem: Problem, op: ProductSteps) -> Problem:
     """The problem of the product and what follows it, whose operands are there."""
     given = problem.placed(op.graph)
     made = {e.outs[0] for e in op.prologues}
@@ -311,8 +305,4 @@ def without(problem: Problem, op: ProductRegion) -> Problem:
     if is_identity(op.region):
         product = replace(op.product, outs=op.rest.outs)
         return Problem.of(product, problem.target, operand)
-    eqns = op.graph.eqns[len(op.prologues) :]
-    inner = {v for e in eqns[:-1] for v in e.outs}
-    read = dict.fromkeys(a for e in eqns for a in e.inputs if isinstance(a, Var) and a not in inner)
-    joint = ProductRegion(Graph(tuple(read), eqns, op.graph.outputs))
-    return Problem.of(Eqn(joint, tuple(read), op.rest.outs), problem.target, operand)
+    return Problem.of(of_steps((*op.products, op.rest)), problem.target, operand)

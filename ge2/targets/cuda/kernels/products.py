@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, final
+from typing import final
 
 from ge2.base.arrays import BFLOAT16, COMPLEX64, COMPLEX128, FLOAT16, FLOAT32, FLOAT64, FP8
 from ge2.base.record import record
 from ge2.choice.problem import Problem, Variant, operations
 from ge2.codegen.layout import unspoken
 from ge2.codegen.text import Operand
-from ge2.ir import ArrayType, Atom, Dims, Op, Var
+from ge2.ir import ArrayType, Atom, Dims, Op
 from ge2.ops.dot import DotGeneral
-from ge2.ops.graphs.region import ProductRegion
+from ge2.ops.graphs.contraction import ProductSteps, steps_of
+from ge2.ops.graphs.region import CONTRACTION, Region
 from ge2.targets.cuda.device import Caps
 from ge2.targets.cuda.emit import CudaKernel
 from ge2.targets.cuda.emit.special_reductions import Kernels, LibraryLaunch
@@ -403,35 +404,32 @@ class CudaProduct(Cuda):
 
 
 @final
-class CudaProductRegion(Cuda):
+class CudaSmallContraction(Cuda):
     """A product that a region goes on with."""
 
     name = "small product and region in CUDA"
-    ops = (ProductRegion,)
+    ops, kinds = (Region,), (CONTRACTION,)
 
     def refuses(self, problem: Problem, caps: Caps | None) -> str:
-        op = problem.op
-        assert isinstance(op, ProductRegion)
+        op = steps_of(problem.op)
         if len(op.products) > 1:
             return "it is two products and a region"
         if why := unspoken(op.region.graph):
             return why
         if any(isinstance(e.op, FOLDS) for e in op.region.graph.eqns):
             return "what comes after it is folded"
-        shape, product = op.product.outs[0].type.shape, op.product.op
-        assert isinstance(product, DotGeneral)
-        many = product.beside != ((), ())
-        if len(shape) != 2 + len(product.beside[0]) or min(shape[-2:]) == 1:
+        shape, dot = op.product.outs[0].type.shape, op.dot
+        many = dot.beside != ((), ())
+        if len(shape) != 2 + len(dot.beside[0]) or min(shape[-2:]) == 1:
             return "the product is no matrix"
         if many and op.prologues:
             return "an operand of many products is made"
         if caps is None or not problem.settled:
             return ""
-        lies = read_of(op, dict(zip(op.graph.inputs, problem.arrays[0], strict=True)))
-        (a, b), y, dot = op.product.inputs, op.product.outs[0].type, op.product.op
+        lies = read_of(op, problem)
+        (a, b), y = op.product.inputs, op.product.outs[0].type
         if any(1 not in lies[x].strides for e in op.prologues for x in e.outs):
             return "an operand that is made has no neighbours"
-        assert isinstance(dot, DotGeneral) and isinstance(a, Var) and isinstance(b, Var)
         strides = lies[a].strides, lies[b].strides, tight(y.shape, range(y.ndim))
         axes = contraction(dot, a.type, b.type, strides)
         if many:
@@ -441,41 +439,32 @@ class CudaProductRegion(Cuda):
 
     def is_ranked(self, problem: Problem, caps: Caps | None) -> bool:
         """True if operands are made as they are read, which may cost more than to make them before."""
-        return isinstance(problem.op, ProductRegion) and bool(problem.op.prologues)
+        return bool(steps_of(problem.op).prologues)
 
     def seconds(self, problem: Problem, variant: Variant, caps: Caps) -> float | None:
-        op = problem.op
-        if not isinstance(op, ProductRegion) or not op.prologues:
+        op = steps_of(problem.op)
+        if not op.prologues:
             return super().seconds(problem, variant, caps)
         return made_seconds(problem, op, caps)
 
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Kernels:
-        (ins, outs), chip = problem.arrays, caps.chip
-        op = problem.op
-        assert isinstance(op, ProductRegion)
-        given: dict[Atom, Operand] = dict(zip(op.graph.inputs, ins, strict=True))
-        given.update(zip(op.graph.outputs, outs, strict=True))
-        given = read_of(op, given)
-        inner, rest, (y,) = op.region.graph, op.rest, op.product.outs
-        pairs = zip((*inner.inputs, *inner.outputs), (*rest.inputs, *rest.outs), strict=True)
-        operands = {v: given[a] for v, a in pairs if isinstance(v, Var) and a in given}
-        before, factors, temps = self.factors(op, given, chip)
-        (a, b), dot = (x.type for x in op.product.inputs), op.product.op
-        assert isinstance(dot, DotGeneral)
+        op, chip = steps_of(problem.op), caps.chip
+        (y,), operands = op.places, op.around(problem.placed(op.graph))
+        before, factors, temps = self.factors(op, read_of(op, problem), chip)
+        a, b = (x.type for x in op.product.inputs)
         result = Operand("in", 0, tight(y.type.shape, range(y.type.ndim)))
         lie = factors[0].strides, factors[1].strides, result.strides
-        axes, placed = contraction(dot, a, b, lie), (*factors, result)
+        axes, placed = contraction(op.dot, a, b, lie), (*factors, result)
         small = Small(axes, placed, a.dtype, y.type.dtype, chip, NAMES)
-        if axes.batches or dot.beside != ((), ()):
-            return Kernels(
-                (*before, ManyRegion(small, op.region, op.place, operands, chip).kernel()), temps
-            )
-        made = prologues_of(op, chip)
-        kernel = SmallRegion(small, op.region, op.place, operands, chip, made).kernel()
+        if axes.batches or op.dot.beside != ((), ()):
+            kernel = ManyRegion(small, op.region, y, operands, chip).kernel()
+        else:
+            made = prologues_of(op, chip)
+            kernel = SmallRegion(small, op.region, y, operands, chip, made).kernel()
         return Kernels((*before, kernel), temps)
 
     def factors(
-        self, op: ProductRegion, given: dict[Atom, Operand], chip: Chip
+        self, op: ProductSteps, given: Mapping[Atom, Operand], chip: Chip
     ) -> tuple[list[CudaKernel], tuple[Operand, Operand], tuple[int, ...]]:
         """Returns what is multiplied, in C order where it lies as no small product
         takes it; and the copies.
@@ -492,30 +481,28 @@ class CudaProductRegion(Cuda):
         return kernels, (found[0], found[1]), tuple(temps)
 
 
-def read_of(op: ProductRegion, given: Mapping[Any, Operand]) -> dict[Atom, Operand]:
-    """The same with operands that are made, which lie as what they are made of."""
-    found = dict(given)
-    found.update((e.outs[0], given[e.inputs[0]]) for e in op.prologues)
+def read_of(op: ProductSteps, problem: Problem) -> dict[Atom, Operand]:
+    """The places of all arrays; operands that are made lie as what they are made of."""
+    found = dict[Atom, Operand](problem.placed(op.graph).items())
+    found.update((e.outs[0], found[e.inputs[0]]) for e in op.prologues)
     return found
 
 
-def clocks_of(problem: Problem, op: ProductRegion, caps: Caps) -> int:
+def clocks_of(problem: Problem, op: ProductSteps, caps: Caps) -> int:
     """The clocks of the product, whose operands are there."""
-    given = read_of(op, dict(zip(op.graph.inputs, problem.arrays[0], strict=True)))
-    (a, b), y, dot = op.product.inputs, op.product.outs[0].type, op.product.op
-    assert isinstance(dot, DotGeneral)
+    given, y = read_of(op, problem), op.product.outs[0].type
+    a, b = op.product.inputs
     strides = given[a].strides, given[b].strides, tight(y.shape, (0, 1))
-    axes = contraction(dot, a.type, b.type, strides)
+    axes = contraction(op.dot, a.type, b.type, strides)
     return predicted(axes, a.type.dtype, caps.limits)
 
 
-def made_seconds(problem: Problem, op: ProductRegion, caps: Caps) -> float:
+def made_seconds(problem: Problem, op: ProductSteps, caps: Caps) -> float:
     """The clocks of the product; those of what is made, again for each tile beside or below another;
     and of stages that no copies bring ahead of their use.
     """
     tuning, a = caps.limits.tuning.products, op.product.inputs[0].type
-    assert isinstance(op.product.op, DotGeneral)
-    (axis,) = op.product.op.contract[0]
+    (axis,) = op.dot.contract[0]
     stages = -(-a.shape[axis] // (4 * tuning.slices))
     blocks = -(-op.product.outs[0].type.size // SIDE**2)
     each = -(-blocks // caps.limits.multiprocessors)
@@ -525,7 +512,7 @@ def made_seconds(problem: Problem, op: ProductRegion, caps: Caps) -> float:
     return caps.speed.launch + (clocks_of(problem, op, caps) + work + waits) / caps.limits.clock
 
 
-def before_seconds(problem: Problem, op: ProductRegion, caps: Caps) -> float:
+def before_seconds(problem: Problem, op: ProductSteps, caps: Caps) -> float:
     """The regions that make operands, and the product and what follows it."""
     first = sum(caps.speed.of(Problem.of(e, problem.target)) for e in op.prologues)
     return first + caps.speed.launch + clocks_of(problem, op, caps) / caps.limits.clock

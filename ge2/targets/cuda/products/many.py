@@ -129,4 +129,4 @@ class ManyRegion:
         )  # fmt: skip
         small.arguments.update(lanes.places.arguments)
         equations = 1 + len(region.problem.region.graph.eqns)
-        return many.made("product region", region.text, view, equations, region.helpers)
+        return many.made("contraction", region.text, view, equations, region.helpers)

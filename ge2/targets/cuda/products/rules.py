@@ -11,7 +11,7 @@ from ge2.base.arrays import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, HALF
 from ge2.base.config import config
 from ge2.choice.problem import Problem, bytes_of
 from ge2.ir import ArrayType
-from ge2.ops.graphs.region import ProductRegion
+from ge2.ops.graphs.contraction import is_contraction
 from ge2.targets.cuda.device import Caps
 from ge2.targets.cuda.limits import WARP, Limits
 from ge2.targets.cuda.products.gemm import SIDE, Contraction
@@ -107,7 +107,7 @@ def library_of_many(problem: Problem, y: ArrayType, axes: Contraction, caps: Cap
     """Returns what a library takes for many products, which has a tile for each, however small; and
     what a kernel after it takes that reads the result.
     """
-    speed, limits, after = caps.speed, caps.limits, isinstance(problem.op, ProductRegion)
+    speed, limits, after = caps.speed, caps.limits, is_contraction(problem.op)
     tiles = sizes(axes)[3] / limits.multiprocessors
     passes = 2 * y.nbytes if after else 0
     memory = (bytes_of(problem) + passes) / speed.moved

@@ -104,7 +104,7 @@ class TensorCores:
 
     @property
     def kind(self) -> str:
-        return "product region" if self.after.text else "product"
+        return "contraction" if self.after.text else "product"
 
     @property
     def text(self) -> str:
