@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, final
 
 import numpy as np
 
-from ge2.base.arrays import FLOAT32, accumulator, look_by
+from ge2.base.arrays import FLOAT32, FP8, accumulator, look_by
 from ge2.base.cache import content_key
 from ge2.base.command import ABI, Awaited, Waiting
 from ge2.base.compiler import extension, is_known
@@ -282,10 +282,11 @@ def lying(place: int, dtype: np.dtype, shape: tuple[int, int, int], matrix: Matr
     from ctypes import c_char
 
     memory: Any = (c_char * dtype.itemsize).from_address(place)
-    one = np.ndarray((1,), dtype, memory)
+    held = np.dtype(np.uint8) if dtype in FP8 else dtype  # what `as_strided` would not know
+    one = np.ndarray((1,), held, memory)
     apart = (matrix.lead, 1) if matrix.turned else (1, matrix.lead)
     strides = tuple(n * dtype.itemsize for n in (matrix.step, *apart))
-    return np.lib.stride_tricks.as_strided(one, shape, strides)
+    return np.lib.stride_tricks.as_strided(one, shape, strides).view(dtype)
 
 
 # -------- Attention as a library is asked for it.
