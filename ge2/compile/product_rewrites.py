@@ -17,7 +17,7 @@ from ge2.codegen.layout import Layout, plain, viewed
 from ge2.codegen.text import Operand
 from ge2.ir import Atom, Dims, Eqn, Graph, Var
 from ge2.ops.dot import DotGeneral
-from ge2.ops.elementwise import MUL, ConvertElementType
+from ge2.ops.elementwise import DIV, MUL, ConvertElementType
 from ge2.ops.graphs.contraction import of_steps
 from ge2.ops.graphs.control import Cond
 from ge2.ops.graphs.loops import ScanLoop
@@ -34,7 +34,7 @@ from ge2.program import computing
 from ge2.targets.cuda.device import Caps
 from ge2.targets.cuda.emit.split_region import half
 from ge2.targets.cuda.kernels.libraries import BlasEpilogue
-from ge2.targets.cuda.kernels.products import CudaSmallContraction, no_fp8
+from ge2.targets.cuda.kernels.products import CudaSmallContraction, no_fp8, no_groups_fp8
 from ge2.targets.cuda.kernels.tensor_cores import (
     Apart,
     GemmMmaPair,
@@ -491,13 +491,15 @@ def has_fp8(eqn: Eqn) -> bool:
 
 
 def cast_at_last(graph: Graph) -> set[Atom]:
-    """The values of which nothing is read but casts to half types, scaled by numbers it may be."""
+    """The values of which nothing is read but casts to half types, scaled it may be: of a product with
+    anything the relative error is no larger than the factor's.
+    """
     read = set[Atom](graph.outputs)  # by anything else
     found = set[Atom]()
     for e in reversed(graph.eqns):
-        scaled = e.op == MUL and sum(a.type.size > 1 for a in e.inputs) == 1
         casts = isinstance(e.op, ConvertElementType) and e.op.dtype in HALF
-        if casts or (scaled and e.outs[0] in found and e.outs[0] not in read):
+        alike = e.op in (MUL, DIV) or (e.op.is_view and len(e.outs) == 1)
+        if casts or (alike and e.outs[0] in found and e.outs[0] not in read):
             found.update(a for a in e.inputs if a.type.size > 1)
         else:
             read.update(e.inputs)
@@ -516,8 +518,8 @@ def rewritten(
         return (eqn,)
     stored = out in (BFLOAT16, FLOAT16) or y in rounded or op.precision == "fp8"
     direct = factors == [*eqn.inputs]
-    one, other = (a.type for a in factors)
-    serves = not no_fp8(op, one, other, limits)
+    a, b = (x.type for x in factors)
+    serves = not no_fp8(op, a, b, limits) or not no_groups_fp8(op, a, b, limits)
     if serves and (stored or out in FP8):
         return (*views, *by_tensor_cores(eqn, factors, out))
     return by_bfloat16(eqn, out) if direct else (eqn,)

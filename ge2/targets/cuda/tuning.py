@@ -361,7 +361,8 @@ class WgmmaTile:
     """A tile of the result that a warp group of Hopper has, and the stages of operands in shared
     memory. `cost`: how long its products take beside those of the others, and `long` where sums are
     long; `drain`: how long its elements take to leave. `narrow`: elements leave by strips of half
-    the usual width, whose room is one for more stages. `pair`: it has sums of two products.
+    the usual width, whose room is one for more stages. `pair`: it has sums of two products. `apart`:
+    sums of each stage are added to others, as of fp8, and each warp group has so many stages.
     """
 
     rows: int
@@ -373,10 +374,16 @@ class WgmmaTile:
     group: int = 8  # rows of tiles that are taken at a time, for the L2 cache
     narrow: bool = False
     pair: bool = False
+    apart: bool = False
 
     @property
     def products(self) -> int:
         return 2 if self.pair else 1
+
+    @property
+    def rings(self) -> int:
+        """Warp groups that have stages of their own, or one ring of stages for both."""
+        return 2 if self.apart else 1
 
 
 @final
@@ -393,7 +400,20 @@ class Wgmma:
     pairs: tuple[WgmmaTile, ...] = (
         WgmmaTile(128, 64, 5, 1.02, 1.05, pair=True), WgmmaTile(64, 64, 8, 1.3, 1.3, pair=True),
     )  # fmt: skip
-    rate: int = 4096  # products of half types in a clock of a multiprocessor, and a half of tf32
+    # of fp8, beside whose sums a thread has those of a stage, of 64 rows. Costs are estimates
+    few: tuple[WgmmaTile, ...] = (
+        WgmmaTile(128, 128, 3, apart=True), WgmmaTile(64, 128, 4, 1.3, 1.3, apart=True),
+        WgmmaTile(64, 64, 6, 1.7, 1.85, drain=1.3, apart=True),
+    )  # fmt: skip
+    few_pairs: tuple[WgmmaTile, ...] = (
+        WgmmaTile(128, 64, 3, pair=True, apart=True),
+        WgmmaTile(64, 64, 4, 1.3, 1.3, pair=True, apart=True),
+    )  # fmt: skip
+    # times as long as beside the other group, which multiplies meanwhile, sums of fp8 take by
+    # themselves: a thread adds those of a stage before it goes on
+    exclusive: float = 1.5
+    # operations of half types in a clock of a multiprocessor: of tf32 a half, of fp8 twice as many
+    rate: int = 4096
     clock: float = 1.7e9  # a second, under load
     # bytes of arrays and results that a warp group moves in a second while the other multiplies, and
     # the part of it by narrow strips and by packs, where a sum is four bytes more
@@ -420,7 +440,13 @@ class Wgmma:
 
     def rate_of(self, dtype: np.dtype) -> float:
         """Operations of a multiprocessor in a second."""
-        return self.clock * (self.rate if dtype.itemsize == 2 else self.rate // 2)
+        return self.clock * self.rate * 2 / dtype.itemsize
+
+    def tiles_of(self, dtype: np.dtype, pair: bool) -> tuple[WgmmaTile, ...]:
+        """The tiles of products of a dtype, or of pairs of them."""
+        if dtype.itemsize == 1:
+            return self.few_pairs if pair else self.few
+        return self.pairs if pair else self.tiles
 
     def cost_of(self, tile: WgmmaTile, sums: int) -> float:
         """Returns how long products of so many terms take beside those in other tiles."""

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, ClassVar, Final, final
 
 import numpy as np
 
-from ge2.base.arrays import FLOAT32
+from ge2.base.arrays import FLOAT32, FP8
 from ge2.base.record import record
 from ge2.choice.problem import Problem, Variant
 from ge2.codegen.layout import unspoken
@@ -24,7 +24,14 @@ from ge2.targets.cuda.device import Caps
 from ge2.targets.cuda.emit import CudaKernel
 from ge2.targets.cuda.emit.special_reductions import Kernels
 from ge2.targets.cuda.kernels.generated import Cuda, copying
-from ge2.targets.cuda.kernels.products import library_seconds, multiple, precision, refusal
+from ge2.targets.cuda.kernels.products import (
+    HALVES,
+    library_seconds,
+    multiple,
+    precision,
+    refusal,
+    unasked,
+)
 from ge2.targets.cuda.limits import Chip
 from ge2.targets.cuda.products.gemm import Contraction, contraction, tight
 from ge2.targets.cuda.products.made import Making
@@ -87,10 +94,14 @@ class Product:
         return contraction(self.op, *self.types, (a.strides, b.strides, self.result))
 
 
-def unable(op: Op, dtype: np.dtype, other: np.dtype) -> str:
-    """The reason why tensor cores do not multiply such operands; "" if they do."""
-    if dtype not in TYPES or other != dtype:
+def unable(types: Collection[np.dtype], op: Op, dtype: np.dtype, other: np.dtype) -> str:
+    """The reason why tensor cores that multiply such `types` do not multiply such operands; "" if
+    they do.
+    """
+    if dtype not in types or (other != dtype and not {dtype, other} <= {*FP8}):
         return f"it does not multiply {dtype.name} and {other.name}"
+    if dtype in FP8:
+        return unasked(op)
     if dtype == FLOAT32 and precision(op) != "tf32":
         return "float32 is not to be rounded to tf32"
     return ""
@@ -104,7 +115,9 @@ def unlike(pair: Product) -> str:
 
 
 class OnTensorCores(Cuda):
-    """Kernels of one kind, whose variants are tiles."""
+    """Kernels of one kind, whose variants are tiles. `types`: of operands that they multiply."""
+
+    types: ClassVar[Mapping[np.dtype, str]] = TYPES
 
     @abstractmethod
     def too_old(self, caps: Caps) -> str:
@@ -194,9 +207,9 @@ class Bare(OnTensorCores):
         if caps is None or not problem.settled:
             return "it is not known how the operands lie"
         (a, b), (y,) = problem.inputs, problem.outs
-        if why := self.too_old(caps) or unable(problem.op, a.dtype, b.dtype):
+        if why := self.too_old(caps) or unable(self.types, problem.op, a.dtype, b.dtype):
             return why
-        if y.dtype not in (a.dtype, FLOAT32):
+        if y.dtype not in ((*HALVES, FLOAT32) if a.dtype in FP8 else (a.dtype, FLOAT32)):
             return f"it does not sum to {y.dtype.name}"
         if not (a.size and b.size):
             return "there is nothing to multiply"
@@ -233,7 +246,8 @@ class Joint(OnTensorCores):
         if why := unspoken(op.region.graph):
             return why
         left, right = (x.type.dtype for x in op.product.inputs)
-        if why := (self.too_old(caps) if caps else "") or unable(op.product.op, left, right):
+        why = self.too_old(caps) if caps else ""
+        if why := why or unable(self.types, op.product.op, left, right):
             return why
         if caps is None or not problem.settled:
             return ""

@@ -40,6 +40,7 @@ from ge2.targets.cuda.kernels.products import (
     library_seconds,
     matrices,
     multiple,
+    no_fp8,
     rounds,
 )
 from ge2.targets.cuda.launch.library_call import LibraryEpilogue, Steps, WantedAttention
@@ -351,6 +352,9 @@ class BlasEpilogue(Cuda):
             return why
         if caps is None or not problem.settled:
             return ""
+        a, b = (x.type for x in op.product.inputs)
+        if left in FP8 and (why := no_fp8(op.dot, a, b, caps.limits)):
+            return why
         return misplaced(problem, found, caps)
 
     def seconds(self, problem: Problem, variant: Variant, caps: Caps) -> float:
@@ -398,9 +402,9 @@ class BlasEpilogue(Cuda):
             for each in copying(t, t, source, target, caps.chip).kernels
         ]
         values, lies = (*op.region.graph.inputs, *op.region.graph.outputs), operands_of(problem)
-        a, out = op.product.inputs[0].type.dtype, values[found.result].type.dtype
+        out = values[found.result].type.dtype
         more = [n for n in (found.vector, found.matrix) if n is not None]
-        operands = [*zip(asked.operands, (a, a, out), strict=True)]
+        operands = [*zip(asked.operands, (*asked.wanted.dtypes, out), strict=True)]
         operands += [(lies[n], values[n].type.dtype) for n in more]
         first = len(op.region.graph.inputs)  # of the results
         written = {2, *(3 + i for i, n in enumerate(more) if n >= first)}

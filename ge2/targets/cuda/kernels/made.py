@@ -240,7 +240,8 @@ class GemmWgmmaMade(OfMade, WgmmaKernels):
 
     def made(self, product: Product, tile: WgmmaTile, after: Epilogue, caps: Caps) -> Kernels:
         axes, factors, dtype, chip = product.axes, product.operands, product.dtype, caps.chip
-        made = WarpgroupProduct(axes, factors, dtype, tile, chip, after, product.makings)
+        given = axes, factors, (dtype, dtype), tile, chip, after
+        made = WarpgroupProduct(*given, product.makings)
         return Kernels((made.kernel(),))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import final
 
 from ge2.base.arrays import BFLOAT16, COMPLEX64, COMPLEX128, FLOAT16, FLOAT32, FLOAT64, FP8
@@ -59,7 +60,7 @@ ADA = 89  # the first generation that multiplies fp8
 HOPPER = 90  # the only generation whose warp groups multiply
 FP8_SIZES = 16  # of which rows, columns and terms of fp8 are multiples, for the library
 BY_BLAS = {
-    *((FP8[0], d) for d in (FLOAT32, *HALVES)),
+    *((t, d) for t in FP8 for d in (FLOAT32, *HALVES)),
     *((d, d) for d in (FLOAT32, FLOAT64, COMPLEX64, COMPLEX128, *HALVES)),
     *((d, FLOAT32) for d in HALVES),
 }
@@ -68,6 +69,11 @@ BY_BLAS = {
 def refusal(problem: Problem) -> str:
     """Why a matrix product is not one of arrays."""
     return "an operand is a Python number" if any(t.weak for t in problem.inputs) else ""
+
+
+def mixed(a: ArrayType, b: ArrayType) -> str:
+    """The reason why a kernel with one type of operands does not serve; "" if it may."""
+    return "" if a.dtype == b.dtype else f"it does not multiply {a.dtype.name} and {b.dtype.name}"
 
 
 def busy(problem: Problem, caps: Caps, side: int = 64) -> float:
@@ -84,7 +90,7 @@ def rounds(problem: Problem) -> bool:
 def no_fp8(op: Op, a: ArrayType, b: ArrayType, limits: Limits) -> str:
     """The reason why the library has no product of arrays of fp8; "" if it may have."""
     assert isinstance(op, DotGeneral)
-    if {a.dtype, b.dtype} != {FP8[0]}:
+    if {a.dtype, b.dtype} == {FP8[1]}:
         return "the library multiplies no two arrays of float8_e5m2"
     if limits.generation < ADA:
         return "GPUs older than compute capability 8.9 have no tensor cores of fp8"
@@ -109,6 +115,21 @@ def multiple(types: Sequence[ArrayType], operands: Sequence[Operand]) -> int:
     return found
 
 
+def no_groups_fp8(op: Op, a: ArrayType, b: ArrayType, limits: Limits) -> str:
+    """The reason why warp groups of Hopper have no product of arrays of fp8, or of copies of them; ""
+    if they have.
+    """
+    assert isinstance(op, DotGeneral)
+    if limits.generation != HOPPER:
+        return "only GPUs of compute capability 9.0 have warp groups that multiply fp8"
+    free, few = op.free(a, b), limits.tuning.wgmma.thin
+    lines = [math.prod(t.shape[i] for i in axes) for t, axes in zip((a, b), free, strict=True)]
+    terms = math.prod(a.shape[i] for i in op.contract[0])
+    if min(lines) < few or terms < FP8_SIZES:
+        return f"it has fewer than {few} rows or columns, or than {FP8_SIZES} terms"
+    return "" if a.size and b.size else "there is nothing to multiply"
+
+
 def unasked(op: Op) -> str:
     """The reason why sums of fp8 are to be those of float32; "" if tensor cores may keep fewer bits."""
     assert isinstance(op, DotGeneral)
@@ -131,7 +152,8 @@ def is_longest(problem: Problem, caps: Caps) -> bool:
     axes, tuning = axes_of(problem), caps.chip.tuning.wgmma
     if unmatched(axes) or axes.sums[0].size < tuning.longest:
         return False
-    return least_waste(axes, caps.limits.multiprocessors, tuning) > tuning.library
+    tiles = tuning.tiles_of(problem.inputs[0].dtype, False)
+    return least_waste(axes, caps.limits.multiprocessors, tuning, tiles) > tuning.library
 
 
 def has_astray(problem: Problem, caps: Caps) -> bool:
@@ -187,6 +209,8 @@ class CudaSmallProduct(Cuda):
         if caps is None or not problem.settled:
             return "it is not known how the operands lie"
         (a, b), (y,), rounded = problem.inputs, problem.outs, precision(problem.op) is not None
+        if why := mixed(a, b):
+            return why
         if not (a.size and b.size):
             return "there is nothing to multiply"
         axes = axes_of(problem)
@@ -270,8 +294,8 @@ class CudaBlas(Cuda):
         for t, source, target in found.copies:
             kernels += copying(t, t, source, target, caps.chip).kernels
         temps = tuple(t.nbytes for t, _, _ in found.copies)
-        a, b, y = problem.inputs[0].dtype, problem.inputs[1].dtype, problem.outs[0].dtype
-        operands = tuple(zip(found.operands, (a, b, y), strict=True))
+        dtypes = *found.wanted.dtypes, problem.outs[0].dtype
+        operands = tuple(zip(found.operands, dtypes, strict=True))
         return Kernels(tuple(kernels), temps, LibraryLaunch(product, operands, frozenset([2])))
 
 
@@ -319,7 +343,11 @@ def matrices(problem: Problem, caps: Caps, algorithm: int = 0) -> Matrices | Non
         for n, (x, size) in enumerate(zip(factors, sizes, strict=True))
     )
     rounding = precision(op)
-    wanted = Wanted(g, a.dtype, y.dtype, rounding, aligned, algorithm, caps.workspace)  # type: ignore[arg-type]
+    first_type, other_type = (problem.inputs[n].dtype for n in order)
+    wanted = Wanted(
+        g, first_type, y.dtype, rounding, aligned, algorithm, caps.workspace,  # type: ignore[arg-type]
+        other=None if other_type == first_type else other_type,
+    )  # fmt: skip
     return Matrices(wanted, tuple(copies), factors)
 
 
@@ -387,16 +415,19 @@ class CudaProduct(Cuda):
         if not y.size:
             return Kernels(())
         strides = ins[0].strides, ins[1].strides, outs[0].strides
+        both = bool(mixed(a, b))
+        dtype = BFLOAT16 if both else a.dtype  # which has each number of both types of fp8
         # copies of both merge what is summed over
-        copies, axes = next(each for each in arranged(op, a, b, strides) if len(each[1].sums) <= 1)
+        ways = (w for w in arranged(op, a, b, strides) if not both or None not in w[0])
+        copies, axes = next(each for each in ways if len(each[1].sums) <= 1)
         operands, kernels, temps = list(ins), list[CudaKernel](), list[int]()
         for i, (t, copy) in enumerate(zip((a, b), copies, strict=True)):
             if copy is not None:
-                operands[i] = Operand("temp", len(temps), copy)
-                temps.append(t.nbytes)
-                kernels += copying(t, t, ins[i], operands[i], chip).kernels
+                operands[i], to = Operand("temp", len(temps), copy), replace(t, dtype=dtype)
+                temps.append(to.nbytes)
+                kernels += copying(t, to, ins[i], operands[i], chip).kernels
         placed = operands[0], operands[1], outs[0]
-        kernels.append(Tiles(axes, placed, a.dtype, y.dtype, chip).kernel())
+        kernels.append(Tiles(axes, placed, dtype, y.dtype, chip).kernel())
         return Kernels(tuple(kernels), tuple(temps))
 
 
@@ -418,6 +449,8 @@ class CudaSmallContraction(Cuda):
             return why
         if any(isinstance(e.op, FOLDS) for e in op.region.graph.eqns):
             return "what comes after it is folded"
+        if why := mixed(*(x.type for x in op.product.inputs)):
+            return why
         shape, dot = op.product.outs[0].type.shape, op.dot
         many = dot.beside != ((), ())
         if len(shape) != 2 + len(dot.beside[0]) or min(shape[-2:]) == 1:

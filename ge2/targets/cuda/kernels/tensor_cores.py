@@ -9,7 +9,7 @@ from typing import ClassVar, final
 
 import numpy as np
 
-from ge2.base.arrays import AMPERE, FLOAT32
+from ge2.base.arrays import AMPERE, FLOAT32, FP8
 from ge2.choice.problem import Problem, Variant
 from ge2.codegen.layout import plain
 from ge2.codegen.text import Operand
@@ -46,6 +46,7 @@ from ge2.targets.cuda.kernels.products import (
 from ge2.targets.cuda.limits import Chip
 from ge2.targets.cuda.products.gemm import Contraction
 from ge2.targets.cuda.products.tensor_cores import (
+    OF_GROUPS,
     Mma,
     is_astray,
     least_waste,
@@ -253,8 +254,18 @@ def seconds(
     if is_astray(axes, dtype, tuning):
         multiplied, a_byte = multiplied * tuning.sectors, a_byte * tuning.sectors
     # the rate of products was fitted to the whole time of bare ones, which store their sums
-    bare = a_byte * min(after.moved, dtype.itemsize)
-    return caps.speed.launch + in_turns(waves, multiplied, a_byte * moved) - bare
+    bare, left = a_byte * min(after.moved, max(dtype.itemsize, 2)), a_byte * moved
+    if tile.apart:
+        return caps.speed.launch + at_once(waves, multiplied, left, tuning.exclusive) - bare
+    return caps.speed.launch + in_turns(waves, multiplied, left) - bare
+
+
+def at_once(tiles: int, multiplied: float, left: float, exclusive: float) -> float:
+    """Returns what two warp groups take that multiply at once: as long as the tensor cores are busy,
+    or as one group takes by itself, which is `exclusive` times as long and hides nothing.
+    """
+    each = -(-tiles // 2)  # tiles that one group has
+    return max(tiles * multiplied + left, each * (exclusive * multiplied + left))
 
 
 def in_turns(tiles: int, multiplied: float, left: float) -> float:
@@ -274,6 +285,8 @@ def named(tile: WgmmaTile) -> str:
 class WgmmaKernels(OnTensorCores):
     """Kernels of warp groups, whose operands tensor maps copy."""
 
+    types = OF_GROUPS
+
     def too_old(self, caps: Caps) -> str:
         if caps.limits.generation == HOPPER:
             return ""
@@ -283,7 +296,8 @@ class WgmmaKernels(OnTensorCores):
         return unfit(product.axes, product.factors, product.dtype) or thin(product.axes, caps)
 
     def unworthy(self, product: Product, caps: Caps) -> str:
-        return idle(product.axes, caps)
+        """Of fp8 it is not asked: a library that splits sums has no products of all such arrays."""
+        return "" if product.dtype in FP8 else idle(product.axes, caps)
 
     def tiles(
         self, product: Product, after: Epilogue, caps: Caps
@@ -292,8 +306,8 @@ class WgmmaKernels(OnTensorCores):
         stages.
         """
         tuning, (sums,), dtype = caps.chip.tuning.wgmma, product.axes.sums, product.dtype
-        tiles = [*(tuning.tiles if product.second is None else tuning.pairs)]
-        if after.stores and after.short and sums.size >= tuning.long:
+        tiles = [*tuning.tiles_of(dtype, product.second is not None)]
+        if after.stores and after.short and (sums.size >= tuning.long or tiles[0].apart):
             wide = [t for t in tiles if t.rows > 64]
             pairs = zip(wide, (replace(t, narrow=True) for t in wide), strict=True)
             tiles += [
@@ -309,8 +323,9 @@ class WgmmaKernels(OnTensorCores):
         return copy_seconds(product, caps) + alone
 
     def made(self, product: Product, tile: WgmmaTile, after: Epilogue, caps: Caps) -> Kernels:
-        axes, factors, dtype = product.axes, product.operands, product.dtype
-        return Kernels((WarpgroupProduct(axes, factors, dtype, tile, caps.chip, after).kernel(),))
+        (a, b), chip = product.types, caps.chip
+        given = product.axes, product.operands, (a.dtype, b.dtype)
+        return Kernels((WarpgroupProduct(*given, tile, chip, after).kernel(),))
 
     def sums_of(self, product: Product, tile: WgmmaTile, after: Epilogue) -> int:
         """One for each warp of a group."""
@@ -409,7 +424,8 @@ class GemmWgmmaPair(WgmmaKernels, Joint):
         return why or thin(axes, caps)
 
     def unworthy(self, product: Product, caps: Caps) -> str:
-        return idle(product.axes, caps, caps.chip.tuning.wgmma.pairs)
+        tiles = caps.chip.tuning.wgmma.tiles_of(product.dtype, True)
+        return idle(product.axes, caps, tiles)
 
 
 # -------- The other candidate where several steps could be one kernel.

@@ -9,7 +9,7 @@ from typing import Final, final
 
 import numpy as np
 
-from ge2.base.arrays import BFLOAT16, FLOAT16, FLOAT32
+from ge2.base.arrays import BFLOAT16, FLOAT16, FLOAT32, FP8
 from ge2.base.record import record
 from ge2.codegen.text import Argument, Operand, Text
 from ge2.targets.cuda.emit import CudaKernel, Fixed
@@ -26,6 +26,7 @@ from ge2.targets.cuda.tuning import MmaTile, Parts, Wgmma, WgmmaTile
 
 # the operands as PTX names them, and as the emulator does
 TYPES: Final = {BFLOAT16: "bf16", FLOAT16: "f16", FLOAT32: "tf32"}
+OF_GROUPS: Final = {**TYPES, FP8[0]: "e4m3", FP8[1]: "e5m2"}  # that warp groups multiply
 
 
 def unmatched(axes: Contraction) -> str:

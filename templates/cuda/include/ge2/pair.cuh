@@ -1,4 +1,4 @@
-/* Packs of float16 and bfloat16, of which a register holds two. */
+/* Packs of float16 and bfloat16, of which a register holds two; and pairs of fp8. */
 #ifndef GE2_PAIR_CUH
 #define GE2_PAIR_CUH
 
@@ -51,6 +51,29 @@ GE2_FN uint32_t ge2_rounded_pair_f16(const ge2_some<float, 2> &x) {
     return ge2_cast_f32_f16(x.at[0]) | (uint32_t)ge2_cast_f32_f16(x.at[1]) << 16;
 }
 #endif
+
+/* Two floats rounded to fp8, as `ge2_cast_f32_f8_...` does it. The instruction stops at the largest number, where these go on to
+ * NaN or infinity, and its NaN has no sign. */
+#if !defined(GE2_SHIM) && __CUDA_ARCH__ >= 890
+GE2_FN uint32_t ge2_below_f8_e4m3fn(float x) { return fabsf(x) > 464.0f; }
+GE2_FN uint32_t ge2_below_f8_e5m2(float x) { return x != x ? 0xffu : fabsf(x) >= 61440.0f; }
+#define GE2_FP8_PAIR(t, instruction) \
+    GE2_FN uint16_t ge2_rounded_pair_##t(const ge2_some<float, 2> &x) { \
+        uint16_t pair; \
+        asm("cvt.rn.satfinite." #instruction "x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(x.at[1]), "f"(x.at[0])); \
+        const uint32_t low = ((pair & 0x7fu) + ge2_below_##t(x.at[0])) & 0x7f, first = __float_as_uint(x.at[0]) >> 24 & 0x80; \
+        const uint32_t high = ((pair >> 8 & 0x7fu) + ge2_below_##t(x.at[1])) & 0x7f, second = __float_as_uint(x.at[1]) >> 24 & 0x80; \
+        return (uint16_t)(low | first | (high | second) << 8); \
+    }
+#else
+#define GE2_FP8_PAIR(t, instruction) \
+    GE2_FN uint16_t ge2_rounded_pair_##t(const ge2_some<float, 2> &x) { \
+        return (uint16_t)(ge2_cast_f32_##t(x.at[0]) | ge2_cast_f32_##t(x.at[1]) << 8); \
+    }
+#endif
+GE2_FP8_PAIR(f8_e4m3fn, e4m3)
+GE2_FP8_PAIR(f8_e5m2, e5m2)
+#undef GE2_FP8_PAIR
 
 /* The largest and the least element, NaN where there is one: pair by pair, and then of two. */
 #ifndef GE2_SHIM
