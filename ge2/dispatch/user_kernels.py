@@ -388,9 +388,7 @@ def launch(name: str, buffers: Sequence[Any], stream: Any = None, *, variant: in
     role = role_named(name)
     known = variant in range(len(role.text.variants))
     if not known or not isinstance(stream, AbstractContextManager | None):
-        what = (
-            f"{name} has no variant {variant!r}" if not known else f"{stream!r} is no CuPy stream"
-        )
+        what = f"no variant {variant!r}" if not known else f"{stream!r} is no CuPy stream"
         raise InputError(what, where=here())
     types = tuple(type_of_buffer(name, x) for x in buffers)
     count = len(names_of(role))
