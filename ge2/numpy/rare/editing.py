@@ -57,6 +57,8 @@ def known_places(name: str, obj: Any) -> Any:
     if found is None:
         what = f"the shape of {name} depends on its places, which are traced {type_of(obj)}"
         raise ConcretizationTypeError(what, where=here(), fix="places that are known, or np.where")
+    if isinstance(obj, list | tuple) and not found.size:
+        return found.astype(int)  # of no numbers, which NumPy has as floats
     return found if found.ndim else found[()]
 
 

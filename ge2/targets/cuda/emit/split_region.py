@@ -486,12 +486,15 @@ def of_halves(
 ) -> list[CudaKernel]:
     """The kernels of both halves; arrays between them are added to `temps`, and to `operands`."""
     kernels: list[CudaKernel] = []
-    for half in filter(None, map(inhabited, cut(region, chip.tuning.halves))):
-        for var in half.graph.outputs:
+    for part in cut(region, chip.tuning.halves):
+        for var in part.graph.outputs:  # those of no elements too, which the other half may read
             assert isinstance(var, Var)
             if var not in operands:
                 operands[var] = whole("temp", len(temps), var.type.shape)
                 temps.append(var.type.nbytes)
+        half = inhabited(part)
+        if half is None:
+            continue
         one = next(single(half, operands, chip), None)
         if one is None:
             kernels += of_halves(half, operands, chip, temps)
