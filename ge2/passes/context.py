@@ -84,8 +84,9 @@ class Rolling:
     rounds: int = 8  # the fewest that are worth a loop
     equations: int = 48  # the fewest in all
     worth: float = 0.2  # seconds of compiling that are worth looking for a cheaper way
-    gram: int = 4  # equations in a row by which a repetition is recognised
-    periods: int = 6  # candidates that are tried
+    # equations in a row by which a repetition is recognised
+    grams: tuple[int, ...] = (4, 16)
+    periods: int = 6  # candidates that are tried, of each length
     turns: int = 4  # iterations at most after which the same arrays are read again
     calls: int = 100  # of a compiled function, over which its compile time is spread
     cache: int = 1 << 19  # bytes that stay in a core's own cache
@@ -107,8 +108,10 @@ class Rolling:
 class Offsets:
     """Limits on straight code that becomes loops over slices whose starts count."""
 
-    # the fewest of a program in which such loops are looked for: a second of planning
+    # the fewest of a program in which such loops are looked for: a second of planning; and the
+    # fewest in which one is that is elementwise work on slices of one size, if it costs less
     equations: int = 10_000
+    few: int = 1000
     writes: int = 100  # into slices, that it has at least
     worth: int = 600  # equations that a loop stands for, at least
     tries: int = 2  # equations that are compared in vain for each, at most

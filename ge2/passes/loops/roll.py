@@ -3,10 +3,10 @@ compiled once, not an iteration each.
 
 Equations in a row that repeat with a period are iterations if what each reads is made in the same
 iteration, or in the one before (a carry), or is the same for all (a constant), or is made before
-all of them (an element). What later equations read of every iteration is a result of every
-iteration. Iterations of elementwise work alone could be one kernel, which keeps values in registers
-and takes long to compile; several of them may be one of the loop. Which it is to be is a question
-of price.
+all of them (an element). Numbers that differ, such as those of steps in time, are elements, too.
+What later equations read of every iteration is a result of every iteration. Iterations of
+elementwise work alone could be one kernel, which keeps values in registers and takes long to
+compile; several of them may be one of the loop. Which it is to be is a question of price.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import Any, final
 
+import numpy as np
+
 from ge2.base.record import mutable
-from ge2.base.source import logger
+from ge2.base.source import Source, logger
 from ge2.ir import Atom, Eqn, Graph, GraphOp, Literal, Var
 from ge2.ops.dot import DotGeneral
 from ge2.ops.graphs.loops import RepeatLoop
@@ -26,6 +28,7 @@ from ge2.ops.reduce import ArgReduce, Reduce
 from ge2.ops.shape import (
     Barrier,
     BroadcastInDim,
+    Constant,
     Iota,
     Reshape,
     Rev,
@@ -34,7 +37,7 @@ from ge2.ops.shape import (
     Transpose,
 )
 from ge2.passes.context import NOTHING, Context, Rolling
-from ge2.passes.loops.rolled_to_scan import along_first
+from ge2.passes.loops.rolled_to_scan import along_first, row
 
 # ------------------------------------------------------------------------------------------- price
 # The price of equations in seconds: what the C compiler takes for them, and
@@ -85,7 +88,7 @@ def roll(graph: Graph, context: Context = NOTHING) -> Graph:
         if found is not None and context.caps is not None and not worth_planning(found, tuning):
             found = None
         if found is not None:
-            made += [*eqns[at : found.start], found.equation]
+            made += [*eqns[at : found.start], *found.tables, found.equation]
             at = found.end
     if not made:
         return graph
@@ -153,15 +156,21 @@ def repetitions(eqns: Sequence[Eqn], tuning: Rolling) -> list[tuple[int, int, in
     """
     # cheap; whether all else is equal is looked at where these repeat
     names = [e.op.name for e in eqns]
-    last: dict[Any, int] = {}
+    # long ones repeat with the whole iteration, where what is in it repeats as well
+    periods = {p for gram in tuning.grams for p in common(names, gram, tuning.periods)}
+    return sorted((start, stop, p) for p in periods for start, stop in runs(names, p, tuning))
+
+
+def common(names: Sequence[str], length: int, count: int) -> list[int]:
+    """The most common distances between so many names in a row and the same ones before."""
+    last: dict[tuple[str, ...], int] = {}
     distances: Counter[int] = Counter()
-    for i in range(len(names) - tuning.gram + 1):
-        gram = tuple(names[i : i + tuning.gram])
+    for i in range(len(names) - length + 1):
+        gram = tuple(names[i : i + length])
         if gram in last:
             distances[i - last[gram]] += 1
         last[gram] = i
-    periods = [period for period, _ in distances.most_common(tuning.periods)]
-    return sorted((start, stop, p) for p in periods for start, stop in runs(names, p, tuning))
+    return [period for period, _ in distances.most_common(count)]
 
 
 def runs(keys: Sequence[Any], period: int, tuning: Rolling) -> list[tuple[int, int]]:
@@ -177,14 +186,18 @@ def runs(keys: Sequence[Any], period: int, tuning: Rolling) -> list[tuple[int, i
     return found
 
 
-def key_of(eqn: Eqn) -> Any:
-    literals = tuple(a if isinstance(a, Literal) else None for a in eqn.inputs)
-    return eqn.op, tuple(a.type for a in eqn.inputs), literals
+def key_of(eqn: Eqn, differ: bool) -> Any:
+    """All that is equal in every iteration; numbers may `differ` in elementwise operations."""
+    types = tuple(a.type for a in eqn.inputs)
+    if differ and isinstance(eqn.op, Pointlike):
+        return eqn.op, types, tuple(isinstance(a, Literal) for a in eqn.inputs)
+    return eqn.op, types, tuple(a if isinstance(a, Literal) else None for a in eqn.inputs)
 
 
 @final
 @mutable
 class Rolled:
+    tables: list[Eqn]  # equations of numbers that it reads as rows of arrays
     equation: Eqn
     start: int  # the first equation of the first iteration
     end: int  # the first equation after the last iteration
@@ -198,7 +211,7 @@ def rolled(
     without the first ones that repeat. `turned`: whether products read turned arrays as quickly as
     others.
     """
-    for first, last in runs([key_of(e) for e in eqns[start:stop]], period, tuning):
+    for first, last in runs([key_of(e, turned) for e in eqns[start:stop]], period, tuning):
         for skipped in range(min(2 * period, last - first)):
             count = (last - first - skipped) // period
             if count < tuning.rounds or count * period < tuning.equations:
@@ -212,6 +225,19 @@ def rolled(
                     loop = loop.from_product(last - first - skipped)
                     return loop.in_turns(tuning).rolled()
     return None
+
+
+def as_rows(atoms: Sequence[Atom], tables: list[Eqn], source: Source | None) -> Sequence[Atom]:
+    """What every iteration reads; numbers as rows of an array, whose equations are added."""
+    numbers = [a.value for a in atoms if isinstance(a, Literal)]
+    if not numbers:
+        return atoms
+    op = Constant.of(np.array(numbers, atoms[0].type.dtype))
+    table, outs = Var(op.infer()[0]), [Var(a.type) for a in atoms]
+    tables.append(Eqn(op, (), (table,), source))
+    for t, out in enumerate(outs):
+        tables += row(table, t, out, source)
+    return outs
 
 
 @final
@@ -331,7 +357,8 @@ class Rounds:
             return True
         if all(p is None for p in found):
             self.inputs[o, k] = self.elements.setdefault(tuple(atoms), Var(atoms[0].type))
-            return not any(isinstance(a, Literal) for a in atoms)
+            numbers = [isinstance(a, Literal) for a in atoms]
+            return all(numbers) or not any(numbers)
         made = found[1]
         if made is None:
             return False
@@ -369,21 +396,20 @@ class Rounds:
             (*carry, *(names[key] for key in results)),
         )
         op = RepeatLoop(graph, self.count, len(self.consts), len(self.carries))
+        source, tables = body[0].source, list[Eqn]()
         given = (
             *self.consts,
             *(a for _, a in self.carries.values()),
-            *(a for each in self.elements for a in each),
+            *(a for each in self.elements for a in as_rows(each, tables, source)),
         )
-        source = body[0].source
         logger().info(
             "%d equal rounds from %s on are one loop of %d equations",
             self.count,
             source,
             self.period,
         )
-        return Rolled(
-            Eqn(op, given, outs, source), self.start, self.start + self.count * self.period
-        )
+        end = self.start + self.count * self.period
+        return Rolled(tables, Eqn(op, given, outs, source), self.start, end)
 
     def spread(self) -> list[Eqn]:
         """The equations of constants that are smaller arrays, repeated, or that products read as

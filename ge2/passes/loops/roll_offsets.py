@@ -16,9 +16,11 @@ from typing import Any, final
 from ge2.base.source import logger
 from ge2.ir import Atom, Eqn, Graph, Var
 from ge2.ops.index import UpdateSlice
+from ge2.ops.pointlike import Pointlike
 from ge2.ops.shape import BroadcastInDim, Reshape, Slice
-from ge2.passes.context import NOTHING, Context, Offsets
+from ge2.passes.context import NOTHING, Context, Offsets, Rolling
 from ge2.passes.loops.offset_loops import OF_ANY_SIZE, Loop, Node, Scope, UnevenError, Wire
+from ge2.passes.loops.roll import compile_seconds, traffic_seconds
 
 RESULTS = 1 << 10  # more than an equation or a loop has
 
@@ -26,25 +28,34 @@ RESULTS = 1 << 10  # more than an equation or a loop has
 def roll_offsets(graph: Graph, context: Context = NOTHING) -> Graph:
     """The graph with loops in place of straight code that differs in the starts of slices."""
     tuning = context.tuning.offsets
-    if len(graph.eqns) < tuning.equations:
+    if len(graph.eqns) < min(tuning.few, tuning.equations):
         return graph
     if sum(isinstance(e.op, UpdateSlice) for e in graph.eqns) < tuning.writes:
         return graph
+    few = len(graph.eqns) < tuning.equations
     nodes = Nodes(tuning).of(graph)
-    for _ in range(tuning.nests):
+    for _ in range(1 if few else tuning.nests):
         search = Search(nodes, graph.outputs, tuning)
         found = search.run()
         if len(found.nodes) == len(nodes.nodes):
             break
         nodes = found
-    return written(graph, nodes.nodes, tuning)
+    price = context.tuning.rolling if few else None
+    return written(graph, nodes.nodes, tuning, price)
 
 
-def written(graph: Graph, nodes: Sequence[Node], tuning: Offsets) -> Graph:
-    """The graph of these nodes; loops that save little are straight code as before."""
+def written(
+    graph: Graph, nodes: Sequence[Node], tuning: Offsets, price: Rolling | None = None
+) -> Graph:
+    """The graph of these nodes; loops that save little are straight code as before. Where straight
+    code has a `price`, loops are, too, that cost more.
+    """
     scope, found = Scope(tuning.widest), 0
     for n in nodes:
-        found += place(n, scope, tuning)
+        if n.loop is None or price is None or pays(n, n.loop, price):
+            found += place(n, scope, tuning)
+        else:
+            scope.eqns += n.eqns
     if not found:
         return graph
     eqns = (*scope.first, *scope.eqns)
@@ -67,6 +78,28 @@ def place(node: Node, scope: Scope, tuning: Offsets) -> int:
         return sum(place(n, scope, tuning) for n in node.parts)
     logger().info("%d equations from %s on are a loop", len(node.eqns), node.eqns[0].source)
     return 1
+
+
+def pays(node: Node, loop: Loop, price: Rolling) -> bool:
+    """True if a loop of elementwise work on slices of the same sizes takes less to plan and compile
+    than its values cost that are in memory between iterations.
+    """
+    body, steps = [n.eqns[0] for n in loop.body], iter(loop.steps)
+    changes = [[next(steps) for _ in n.numbers] for n in loop.body]
+    if any(n.loop is not None for n in loop.body) or not all(map(is_even, body, changes)):
+        return False
+    between = [body[o].outs[i] for o, i in loop.carries if not isinstance(body[o].op, UpdateSlice)]
+    traffic = traffic_seconds(sum(v.type.nbytes for v in between), price)
+    straight = price.planning * len(node.eqns) + compile_seconds(node.eqns)
+    return price.calls * node.numbers[0] * traffic < straight
+
+
+def is_even(eqn: Eqn, steps: Sequence[int]) -> bool:
+    """True of elementwise work, and of views and writes whose sizes do not change."""
+    op = eqn.op
+    if isinstance(op, Slice | UpdateSlice):
+        return not any(steps[len(op.start) :])
+    return isinstance(op, Pointlike | Reshape | BroadcastInDim) and not any(steps)
 
 
 @final

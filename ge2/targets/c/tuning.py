@@ -75,6 +75,7 @@ class Sorts:
 
     cost: int = 16  # moves of an element that sorting or seeking one is worth
     selecting: int = 6  # the same of an element of a line of which a few are selected
+    few: int = 64  # keys of a line that count those before them: GE2_FEW_KEYS of select.h
     heap: int = 8  # times as long as what is kept of it in a heap a line is to be
     searches: int = 16  # values that are sought at a time
 
