@@ -86,6 +86,9 @@ class Rowwise:
 
     block: int = 256  # threads
     largest: int = 1024  # threads of a row that neither registers nor shared memory hold
+    # and where rows are many: fewer rows are then under way, of which more is in the cache for later
+    long_block: int = 1024
+    rounds_long: int = 8  # times that these read a row
     in_shared: int = 512  # threads of a row in shared memory
     # elements of a row that a thread has at most; where blocks go from row to row, and keep sums
     held: int = 16

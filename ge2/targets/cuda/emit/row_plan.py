@@ -181,7 +181,9 @@ class Plan:
             return Shape(team, team, -(-n // (team * pack)))
         if not self.resident:
             many = self.count >= 2 * self.chip.multiprocessors
-            widest = self.tuning.block if many else self.tuning.largest
+            long = n >= self.tuning.rounds_long * self.tuning.long_block * pack
+            block = self.tuning.long_block if long else self.tuning.block
+            widest = block if many else self.tuning.largest
             widest = WARP if self.in_passing() else widest
             team = min(widest, max(power(-(-n // pack)), 1))
             return Shape(team, max(team, self.tuning.block), 0)
