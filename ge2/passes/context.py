@@ -212,7 +212,7 @@ class Tuning:
     `sliced`: columns at most of an array of which single ones are computed. `scattered`: updates at
     most of several sums at indices that become one. `ranks`: the first or last elements of sorted
     lines, at most, that a GPU folds for, and of lines how long, at least: shorter ones are sorted in
-    registers.
+    registers. `selected`: elements of a sorted line of which a GPU selects some, at most.
     """
 
     fusion: Fusion = Fusion()
@@ -233,6 +233,7 @@ class Tuning:
     sliced: int = 8
     scattered: int = 1 << 22
     ranks: tuple[int, int] = (8, 256)
+    selected: int = 1024
 
 
 TUNING = Tuning()

@@ -279,6 +279,10 @@ class TopKs:
     ranked: int = 128  # elements of a line that a warp ranks, each against all others, at most
     long: int = 1 << 16  # elements of a line that is cut, where lines are few
     part: int = 1 << 14  # elements of a part of it at least
+    alone: int = (
+        64  # keys of a word of a line that one thread puts in order; of more words, or where
+    )
+    keys: int = 32  # lanes of a warp share a line, a lane has no more than so many
 
 
 @final

@@ -311,6 +311,7 @@ PARTS = {
     "ge2_some": "pack",
     "ge2_ahead": "ahead",
     "ge2_bitonic": "bitonic",
+    "ge2_network": "network",
     "ge2_team_": "team",
     "ge2_column_": "team",
     "ge2_columns_": "columns",
