@@ -6,7 +6,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, final
+from typing import Any, ClassVar, Protocol, final
 
 import numpy as np
 
@@ -45,6 +45,7 @@ BRIEF = {
     "ge2_div_f32(": "ge2_brief_div(",
 }
 OF_PACK = ".at[v]"  # the element of a pack that is current
+IN_PACK = re.compile(r"(\w+)\.at\[(v[^]]*)\]")  # the same, or one so many after it
 
 
 @final
@@ -57,6 +58,14 @@ class Plain:
     at: int
     lines: tuple[Text, ...]
     kind: ClassVar = "statements"
+
+
+class PackTests(Protocol):
+    """How all elements of a pack compare with a place along the lane; "" if each does."""
+
+    def below(self, end: int) -> str: ...
+
+    def at_least(self, begin: int) -> str: ...
 
 
 def tested(tests: Sequence[str], lines: Sequence[Text]) -> list[Text]:
@@ -133,6 +142,9 @@ class Statements:
         self.beside_one = set[Work]()  # values that are added to 1, or taken from it
         self.contracted: dict[Work, Work] = {}  # sums and products, by what they take in
         self.late: set[Param] = set()  # of these, those that are rounded when they are written
+        self.windowed: dict[Work, str] = {}  # elements that lie elsewhere, of which packs were read
+        # how places along the lane compare with others, where a thread's neighbours are whole packs
+        self.packs_of_places: PackTests | None = None
 
     def fresh(self, word: str) -> str:
         """A name that no other value of the kernel has:
@@ -415,11 +427,13 @@ class Statements:
         """An element of what lies elsewhere than the space, where there is one; else zero."""
         assert w.step is not None
         x, leaf = w.xs[0], w.xs[0].leaf
-        test = " && ".join(self.inside(w, placed))
+        test = " && ".join(text for _, text in self.bounds(w, placed))
         if placed.var is None:
             if isinstance(leaf, Literal) and leaf.value is np.True_:
                 return test or "true"
             found = self.operand(x)
+        elif w in self.windowed:
+            found = self.windowed[w]
         else:
             known = {a: self.operand(held) for a, held in placed.places}
             place = self.places.element(leaf, self.v, known) + self.places.back(
@@ -442,16 +456,20 @@ class Statements:
             parts.append(found)
         return " : ".join(parts)
 
-    def inside(self, w: Work, placed: Placed) -> Iterator[str]:
-        """What is true of the places at which an operand of a pad has an element."""
+    def bounds(self, w: Work, placed: Placed) -> Iterator[tuple[int, str]]:
+        """What is true along an axis of the places at which an operand of a pad has an element."""
         assert w.step is not None
         places, name = self.places, w.step.y.name
         for a, low, end, size in placed.bounds:
             at, letter = places.at(a, self.v), places.letters[a]
+            if a == places.lane and self.packs_of_places is not None:
+                tests = self.packs_of_places.at_least(low), self.packs_of_places.below(end)
+                yield from ((a, test) for test in tests if test)
+                continue
             if low > 0:
-                yield f"{at} >= {places.size(f'{name}_from_{letter}', low)}"
+                yield a, f"{at} >= {places.size(f'{name}_from_{letter}', low)}"
             if end < size:
-                yield f"{at} < {places.size(f'{name}_to_{letter}', end)}"
+                yield a, f"{at} < {places.size(f'{name}_to_{letter}', end)}"
 
     def expressed(self, op: Any, operands: list[str], dtype: np.dtype, out: np.dtype) -> str:
         """The expression of an operation; a user's own has helpers."""
@@ -557,9 +575,9 @@ def unrolled(letter: str, count: str, body: Sequence[Text]) -> Text:
 
 
 def widened(dtype: Any, text: str) -> str:
-    """An element of a half type as float32; one of a pack, by its pair."""
-    if dtype == BFLOAT16 and text.endswith(OF_PACK):
-        return f"ge2_pair_at_bf16({text.removesuffix(OF_PACK)}, v)"
+    """An element of a half type as float32; one of a pack, or of several, by its pair."""
+    if dtype == BFLOAT16 and (found := IN_PACK.fullmatch(text)):
+        return f"ge2_pair_at_bf16({found[1]}, {found[2]})"
     return f"ge2_cast_{SUFFIX[dtype]}_f32({text})"
 
 

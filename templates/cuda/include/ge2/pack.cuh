@@ -31,6 +31,17 @@ GE2_FN ge2_some<T, N> ge2_read(const T *x, int64_t left = N) {
     return found;
 }
 
+/* x[0] ... x[WIDE - 1], by one access, as the elements of a thread from AT on: where they are needed, else 0. */
+template <int WIDE, int AT, class T, int N>
+GE2_FN void ge2_read_part(ge2_some<T, N> &to, const T *x, bool needed = true, int64_t left = WIDE) {
+    if (needed && left >= WIDE) {
+        *(ge2_piece<T, WIDE> *)&to.at[AT] = *(const ge2_piece<T, WIDE> *)x;
+    } else {
+#pragma unroll
+        for (int i = 0; i < WIDE; i++) to.at[AT + i] = needed && i < left ? x[i] : T();
+    }
+}
+
 template <int N, int WIDE, class T>
 GE2_FN void ge2_write(T *y, ge2_some<T, N> some, int64_t left = N) {
     if (left >= N) {
