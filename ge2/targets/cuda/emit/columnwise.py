@@ -84,6 +84,7 @@ class Lying:
     row: str = ""
     extent: str = ""
     line: str = ""  # the row, of several
+    last: str = ""  # the last pack of a row, which threads beyond it have too
 
 
 @final
@@ -139,6 +140,7 @@ class Lanes:
         simple = [p for p in parts if p is not None]
         self.columns, self.block, splits = self.shape(bool(simple) and len(simple) == len(parts))
         self.turns = self.several()
+        self.said.threads = self.tuning.block if self.is_written_by_warps() else 0
         self.partials = Partials(
             problem, self.places, simple if splits > 1 else [], splits, chip.tuning.parts
         )
@@ -259,6 +261,12 @@ class Lanes:
         """True if packs of a thread are below one another: they have what is around them in common."""
         return self.pack == 1 or bool(self.windows.pack)
 
+    def is_written_by_warps(self) -> bool:
+        """True if rows of a result begin where no access of a pack may, and blocks lie along rows."""
+        results = [p for p in self.problem.outs if self.lies(p)]
+        along = bool(self.windows.pack and self.columns) and not self.over
+        return along and any(self.places.wide(p) < self.pack for p in results)
+
     def held(self) -> int:
         """Returns the bytes of what a thread reads for a pack of its own."""
         if self.windows.pack:
@@ -330,7 +338,11 @@ class Lanes:
         else:
             places = self.places.split("(int)blockIdx.x", outer)
         form = "turns" if self.turns > 1 else "row"
-        return Lying(form, tuple(map(Text, places)), "", letter, extent)
+        return Lying(form, tuple(map(Text, places)), "", letter, extent, last=self.last(extent))
+
+    def last(self, extent: str) -> str:
+        """The last pack of a row, for threads that are to be there for others."""
+        return f"({extent} - 1) / PACK * PACK" if self.said.threads else ""
 
     def lying_down(self, outer: Sequence[int], letter: str, extent: str) -> Lying:
         """Returns how a thread has an element each of rows below one another, of which what lies
@@ -342,7 +354,7 @@ class Lanes:
         )
         count = " * ".join(map(self.places.extent, outer)) if rows % self.turns else ""
         places = tuple(map(Text, self.places.split(line, outer)))
-        return Lying("down", places, count, letter, extent, line)
+        return Lying("down", places, count, letter, extent, line, self.last(extent))
 
     def number(self) -> str:
         """Returns how many packs there are, in CUDA."""

@@ -61,11 +61,15 @@ class Plain:
 
 
 class PackTests(Protocol):
-    """How all elements of a pack compare with a place along the lane; "" if each does."""
+    """How all elements of a pack compare with a place along the lane, "" if each does; and the names
+    of places along axes.
+    """
 
     def below(self, end: int) -> str: ...
 
     def at_least(self, begin: int) -> str: ...
+
+    def mark(self, n: int, axis: int) -> str: ...
 
 
 def tested(tests: Sequence[str], lines: Sequence[Text]) -> list[Text]:
@@ -145,6 +149,7 @@ class Statements:
         self.windowed: dict[Work, str] = {}  # elements that lie elsewhere, of which packs were read
         # how places along the lane compare with others, where a thread's neighbours are whole packs
         self.packs_of_places: PackTests | None = None
+        self.threads = 0  # of a block whose warps write rows together, where rows begin anywhere
 
     def fresh(self, word: str) -> str:
         """A name that no other value of the kernel has:
@@ -323,9 +328,20 @@ class Statements:
         self.written[p] = f"{p.name}_at.at[v]"
         if p in self.late:
             return (Text(f"ge2_some<float, PACK> {p.name}_at;"),)
-        to = f"{self.places.result(p)} + {self.places.element(p)}"
         declared = Text(f"ge2_some<{stored}, PACK> {p.name}_at;")
+        if wide < pack and self.threads:
+            return declared, self.row_of(p, wide)
+        to = f"{self.places.result(p)} + {self.places.element(p)}"
         return declared, Text(f"ge2_write<PACK, {wide}>({to}, {p.name}_at{left});")
+
+    def row_of(self, p: Param, wide: int) -> Text:
+        """The writing of a pack of a row that begins anywhere, by all threads of a warp."""
+        places, lane = self.places, self.places.lane
+        wide = wide if self.problem.axes.sizes[lane] % wide == 0 else 1
+        row = places.element(p, "", {lane: "0"}).removesuffix(" + 0")
+        to = places.result(p) + ("" if row == "0" else f" + {row}")
+        given = f"{to}, {p.name}_at, mine, {places.extent(lane)}"
+        return Text(f"ge2_write_row<PACK, {wide}, {self.threads}>({given});")
 
     def computed(self, w: Work) -> str:
         assert w.y is not None and w.step is not None
@@ -459,17 +475,18 @@ class Statements:
     def bounds(self, w: Work, placed: Placed) -> Iterator[tuple[int, str]]:
         """What is true along an axis of the places at which an operand of a pad has an element."""
         assert w.step is not None
-        places, name = self.places, w.step.y.name
+        places, name, packs = self.places, w.step.y.name, self.packs_of_places
         for a, low, end, size in placed.bounds:
             at, letter = places.at(a, self.v), places.letters[a]
-            if a == places.lane and self.packs_of_places is not None:
-                tests = self.packs_of_places.at_least(low), self.packs_of_places.below(end)
-                yield from ((a, test) for test in tests if test)
+            if packs is not None and a == places.lane:
+                yield from ((a, test) for test in (packs.at_least(low), packs.below(end)) if test)
                 continue
             if low > 0:
-                yield a, f"{at} >= {places.size(f'{name}_from_{letter}', low)}"
+                named = packs.mark(low, a) if packs else places.size(f"{name}_from_{letter}", low)
+                yield a, f"{at} >= {named}"
             if end < size:
-                yield a, f"{at} < {places.size(f'{name}_to_{letter}', end)}"
+                named = packs.mark(end, a) if packs else places.size(f"{name}_to_{letter}", end)
+                yield a, f"{at} < {named}"
 
     def expressed(self, op: Any, operands: list[str], dtype: np.dtype, out: np.dtype) -> str:
         """The expression of an operation; a user's own has helpers."""

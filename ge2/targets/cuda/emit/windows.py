@@ -98,7 +98,7 @@ class Windows:
     tuning: WindowReads
     pack: int = 0
     groups: dict[tuple[object, ...], list[Read]] = field(default_factory=dict)
-    marks: dict[int, str] = field(default_factory=dict)  # the names of places along the lane
+    marks: dict[int, dict[int, str]] = field(default_factory=dict)  # names of places along axes
     names: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -406,10 +406,13 @@ class Windows:
         fails = n <= 0 if sign == "<" else n >= self.upwards(self.extent)
         return "false" if fails else f"{self.places.letters[self.places.lane]} {sign} {self.mark(n)}"
 
-    def mark(self, n: int) -> str:
-        """The name of a place along the lane."""
-        letter = self.places.letters[self.places.lane]
-        name = self.marks.setdefault(n, f"{letter}_at{len(self.marks)}")
+    def mark(self, n: int, axis: int = -1) -> str:
+        """The name of a place along an axis, or along the lane: equal ones have one, so that what is
+        asked of them is asked once.
+        """
+        a = axis if axis >= 0 else self.places.lane
+        names = self.marks.setdefault(a, {})
+        name = names.setdefault(n, f"{self.places.letters[a]}_at{len(names)}")
         return self.places.size(name, n)
 
 

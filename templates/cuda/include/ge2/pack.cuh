@@ -55,4 +55,23 @@ GE2_FN void ge2_write(T *y, ge2_some<T, N> some, int64_t left = N) {
     }
 }
 
+/* Writes N elements of each thread, from the place `at` on in a row of `count`. Rows begin anywhere, so no access
+ * could move a thread's own. The threads of a warp, which lie side by side, exchange them instead: what they write at
+ * a time is then in one piece. */
+template <int N, int WIDE, int THREADS, class T, class I>
+GE2_FN void ge2_write_row(T *row, ge2_some<T, N> some, I at, I count) {
+    __shared__ ge2_some<T, N> room[THREADS];
+    const int lane = threadIdx.x % 32;
+    ge2_some<T, N> *warp = room + (threadIdx.x - lane);
+    __syncwarp(); /* the others have read what is written over */
+    warp[lane] = some;
+    __syncwarp();
+#pragma unroll
+    for (int k = 0; k < N / WIDE; k++) {
+        const int piece = k * 32 + lane;
+        const I to = at - lane * N + piece * WIDE;
+        if (to < count) *(ge2_piece<T, WIDE> *)(row + to) = ((const ge2_piece<T, WIDE> *)warp)[piece];
+    }
+}
+
 #endif
