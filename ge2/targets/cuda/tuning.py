@@ -155,6 +155,17 @@ class Columns:
 
 @final
 @record
+class WindowReads:
+    """Arrays that a thread's neighbours read at several places near each other, as whole packs."""
+
+    gain: float = 1.5  # times as many accesses as windows take, if each read is by itself
+    row: int = 4  # packs of a row, at least
+    registers: int = 256  # bytes of a thread's windows, at most
+    at_once: int = 256  # and of those of all packs that a thread has below one another
+
+
+@final
+@record
 class NarrowColumns:
     """Folds over rows by blocks of a few columns, where wide ones would leave a GPU idle."""
 
@@ -559,6 +570,7 @@ class Tuning:
     concurrent: Concurrent = Concurrent()
     rowwise: Rowwise = Rowwise()
     columns: Columns = Columns()
+    windows: WindowReads = WindowReads()
     halves: Halves = Halves()
     narrow_columns: NarrowColumns = NarrowColumns()
     requests: Requests = Requests()

@@ -19,6 +19,7 @@ from ge2.ops.random import Draw
 from ge2.targets.cuda.emit import CudaKernel, Fixed, words
 from ge2.targets.cuda.emit.region import Plain, Problem, Statements, power, tested
 from ge2.targets.cuda.emit.special_reductions import Kernels, Partials, narrow, part
+from ge2.targets.cuda.emit.windows import Windows
 from ge2.targets.cuda.emit.words import HELD, STORED, Places
 from ge2.targets.cuda.limits import WARP, Chip
 
@@ -83,6 +84,7 @@ class Lying:
     row: str = ""
     extent: str = ""
     line: str = ""  # the row, of several
+    last: str = ""  # the last pack of a row, which threads beyond it have too
 
 
 @final
@@ -122,6 +124,9 @@ class Lanes:
         self.kept = [a for a in kept if a != self.lane] + [a for a in (self.lane,) if a >= 0]
         self.places = Places(axes, problem.operands, [*self.kept, *self.over])
         self.places.lane = self.lane
+        self.windows = Windows(problem, self.places, chip.tuning.windows)
+        if pack or self.narrow or self.scarce():
+            self.windows.pack = 0
         self.pack = pack or (1 if self.narrow or self.scarce() else self.packed())
         specs = [Spec(tuple(self.over))] if self.over else []
         specs += [Spec((self.lane,), "inner")] if self.pack > 1 else []
@@ -130,10 +135,12 @@ class Lanes:
             problem.works, specs, ALWAYS, Spec(tuple(self.kept), "block") if self.kept else None
         )
         self.said = Statements(problem, self.places, self.root)
+        self.said.packs_of_places = self.windows if self.windows.pack else None
         self.packs = self.count()
         simple = [p for p in parts if p is not None]
         self.columns, self.block, splits = self.shape(bool(simple) and len(simple) == len(parts))
         self.turns = self.several()
+        self.said.threads = self.tuning.block if self.is_written_by_warps() else 0
         self.partials = Partials(
             problem, self.places, simple if splits > 1 else [], splits, chip.tuning.parts
         )
@@ -142,8 +149,8 @@ class Lanes:
         """The elements of a thread: as many as one access moves of most
         arrays, if registers hold them.
         """
-        if self.lane < 0:
-            return 1
+        if self.lane < 0 or self.windows.pack:
+            return self.windows.pack or 1
         strides = self.problem.axes.strides
         lying = [p for p in strides if strides[p].get(self.lane) == 1]
         spread = [p for p in strides if strides[p].get(self.lane, 1) not in (0, 1)]
@@ -237,19 +244,33 @@ class Lanes:
         row = -(-self.problem.axes.sizes[self.lane] // self.pack) if self.lane >= 0 else 0
         if self.over or not self.columns:
             return 1
-        alone = self.pack == 1 and self.read_alone() > 0
+        alone = self.downwards and self.read_alone() > 0
         whole = self.columns == self.tuning.block
         whole = whole and row % (self.tuning.turns * self.tuning.block) == 0 and not self.ragged
         if not alone and (self.pack == 1 or not whole):
             return 1
         busy, tuning = self.chip.multiprocessors * self.chip.threads, self.tuning
+        most = self.chip.tuning.windows.at_once if self.windows.pack else tuning.at_once
         for turns in (tuning.turns, 2) if alone else (tuning.turns,):
-            if self.held() * turns <= tuning.at_once and self.packs >= 4 * turns * busy:
+            if self.held() * turns <= most and self.packs >= 4 * turns * busy:
                 return turns
         return 1
 
+    @property
+    def downwards(self) -> bool:
+        """True if packs of a thread are below one another: they have what is around them in common."""
+        return self.pack == 1 or bool(self.windows.pack)
+
+    def is_written_by_warps(self) -> bool:
+        """True if rows of a result begin where no access of a pack may, and blocks lie along rows."""
+        results = [p for p in self.problem.outs if self.lies(p)]
+        along = bool(self.windows.pack and self.columns) and not self.over
+        return along and any(self.places.wide(p) < self.pack for p in results)
+
     def held(self) -> int:
         """Returns the bytes of what a thread reads for a pack of its own."""
+        if self.windows.pack:
+            return self.windows.held()
         read = self.said.read_in(list(self.root.everything()))
         alone = [w.xs[0].dtype.itemsize for w in self.problem.works if w.step and w.step.placed]
         return sum(p.var.type.dtype.itemsize for p in read if self.lies(p)) * self.pack + sum(alone)
@@ -261,7 +282,7 @@ class Lanes:
         if not self.columns:
             return -(-self.packs // self.tuning.block), 1
         row = -(-self.problem.axes.sizes[self.lane] // self.pack)
-        if self.turns > 1 and self.pack == 1:
+        if self.turns > 1 and self.downwards:
             return -(-self.packs // row // self.turns), -(-row // self.columns)
         return self.packs // row, -(-row // (self.columns * self.turns))
 
@@ -309,7 +330,7 @@ class Lanes:
             return Lying(form, tuple(self.letters()), count)
         *outer, lane = self.kept
         letter, extent = self.places.letters[lane], self.places.extent(lane)
-        if self.turns > 1 and self.pack == 1:
+        if self.turns > 1 and self.downwards:
             return self.lying_down(outer, letter, extent)
         row = self.places.linear(outer, "(int)blockIdx.x")
         if len(outer) == 1:
@@ -317,7 +338,11 @@ class Lanes:
         else:
             places = self.places.split("(int)blockIdx.x", outer)
         form = "turns" if self.turns > 1 else "row"
-        return Lying(form, tuple(map(Text, places)), "", letter, extent)
+        return Lying(form, tuple(map(Text, places)), "", letter, extent, last=self.last(extent))
+
+    def last(self, extent: str) -> str:
+        """The last pack of a row, for threads that are to be there for others."""
+        return f"({extent} - 1) / PACK * PACK" if self.said.threads else ""
 
     def lying_down(self, outer: Sequence[int], letter: str, extent: str) -> Lying:
         """Returns how a thread has an element each of rows below one another, of which what lies
@@ -325,11 +350,11 @@ class Lanes:
         """
         line, rows = (
             self.places.linear(outer, "r"),
-            self.packs // self.problem.axes.sizes[self.lane],
+            math.prod(self.problem.axes.sizes[a] for a in outer),
         )
         count = " * ".join(map(self.places.extent, outer)) if rows % self.turns else ""
         places = tuple(map(Text, self.places.split(line, outer)))
-        return Lying("down", places, count, letter, extent, line)
+        return Lying("down", places, count, letter, extent, line, self.last(extent))
 
     def number(self) -> str:
         """Returns how many packs there are, in CUDA."""
@@ -413,7 +438,9 @@ class Lanes:
             return []
         said, lane, known = self.said, self.lane, dict(self.said.packs)
         left = f", {self.places.extent(lane)} - {self.places.letters[lane]}" if self.ragged else ""
-        before, after = self.reads(works, left), []
+        before, after = self.windows.lines(works, said), list[Text]()
+        before += self.reads(works, left)
+        works = [w for w in works if not self.windows.covers(w, said)]
         for w in (w for w in works if w.kind == "store" and self.lies(w.param)):
             assert w.param is not None
             declared, *written = said.pack_of(w.param, self.pack, left)
@@ -427,7 +454,7 @@ class Lanes:
         said.v = "v"
         lines = [each for w in works for each in self.element(w)]
         said.v = ""
-        if self.ragged:
+        if self.ragged and not self.windows.pack:
             beyond = f"{self.places.letters[lane]} + v >= {self.places.extent(lane)}"
             lines = [guard(beyond, "break;"), *lines]
         if (

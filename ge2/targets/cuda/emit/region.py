@@ -6,7 +6,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, final
+from typing import Any, ClassVar, Protocol, final
 
 import numpy as np
 
@@ -45,6 +45,7 @@ BRIEF = {
     "ge2_div_f32(": "ge2_brief_div(",
 }
 OF_PACK = ".at[v]"  # the element of a pack that is current
+IN_PACK = re.compile(r"(\w+)\.at\[(v[^]]*)\]")  # the same, or one so many after it
 
 
 @final
@@ -57,6 +58,18 @@ class Plain:
     at: int
     lines: tuple[Text, ...]
     kind: ClassVar = "statements"
+
+
+class PackTests(Protocol):
+    """How all elements of a pack compare with a place along the lane, "" if each does; and the names
+    of places along axes.
+    """
+
+    def below(self, end: int) -> str: ...
+
+    def at_least(self, begin: int) -> str: ...
+
+    def mark(self, n: int, axis: int) -> str: ...
 
 
 def tested(tests: Sequence[str], lines: Sequence[Text]) -> list[Text]:
@@ -133,6 +146,10 @@ class Statements:
         self.beside_one = set[Work]()  # values that are added to 1, or taken from it
         self.contracted: dict[Work, Work] = {}  # sums and products, by what they take in
         self.late: set[Param] = set()  # of these, those that are rounded when they are written
+        self.windowed: dict[Work, str] = {}  # elements that lie elsewhere, of which packs were read
+        # how places along the lane compare with others, where a thread's neighbours are whole packs
+        self.packs_of_places: PackTests | None = None
+        self.threads = 0  # of a block whose warps write rows together, where rows begin anywhere
 
     def fresh(self, word: str) -> str:
         """A name that no other value of the kernel has:
@@ -311,9 +328,20 @@ class Statements:
         self.written[p] = f"{p.name}_at.at[v]"
         if p in self.late:
             return (Text(f"ge2_some<float, PACK> {p.name}_at;"),)
-        to = f"{self.places.result(p)} + {self.places.element(p)}"
         declared = Text(f"ge2_some<{stored}, PACK> {p.name}_at;")
+        if wide < pack and self.threads:
+            return declared, self.row_of(p, wide)
+        to = f"{self.places.result(p)} + {self.places.element(p)}"
         return declared, Text(f"ge2_write<PACK, {wide}>({to}, {p.name}_at{left});")
+
+    def row_of(self, p: Param, wide: int) -> Text:
+        """The writing of a pack of a row that begins anywhere, by all threads of a warp."""
+        places, lane = self.places, self.places.lane
+        wide = wide if self.problem.axes.sizes[lane] % wide == 0 else 1
+        row = places.element(p, "", {lane: "0"}).removesuffix(" + 0")
+        to = places.result(p) + ("" if row == "0" else f" + {row}")
+        given = f"{to}, {p.name}_at, mine, {places.extent(lane)}"
+        return Text(f"ge2_write_row<PACK, {wide}, {self.threads}>({given});")
 
     def computed(self, w: Work) -> str:
         assert w.y is not None and w.step is not None
@@ -415,11 +443,13 @@ class Statements:
         """An element of what lies elsewhere than the space, where there is one; else zero."""
         assert w.step is not None
         x, leaf = w.xs[0], w.xs[0].leaf
-        test = " && ".join(self.inside(w, placed))
+        test = " && ".join(text for _, text in self.bounds(w, placed))
         if placed.var is None:
             if isinstance(leaf, Literal) and leaf.value is np.True_:
                 return test or "true"
             found = self.operand(x)
+        elif w in self.windowed:
+            found = self.windowed[w]
         else:
             known = {a: self.operand(held) for a, held in placed.places}
             place = self.places.element(leaf, self.v, known) + self.places.back(
@@ -442,16 +472,21 @@ class Statements:
             parts.append(found)
         return " : ".join(parts)
 
-    def inside(self, w: Work, placed: Placed) -> Iterator[str]:
-        """What is true of the places at which an operand of a pad has an element."""
+    def bounds(self, w: Work, placed: Placed) -> Iterator[tuple[int, str]]:
+        """What is true along an axis of the places at which an operand of a pad has an element."""
         assert w.step is not None
-        places, name = self.places, w.step.y.name
+        places, name, packs = self.places, w.step.y.name, self.packs_of_places
         for a, low, end, size in placed.bounds:
             at, letter = places.at(a, self.v), places.letters[a]
+            if packs is not None and a == places.lane:
+                yield from ((a, test) for test in (packs.at_least(low), packs.below(end)) if test)
+                continue
             if low > 0:
-                yield f"{at} >= {places.size(f'{name}_from_{letter}', low)}"
+                named = packs.mark(low, a) if packs else places.size(f"{name}_from_{letter}", low)
+                yield a, f"{at} >= {named}"
             if end < size:
-                yield f"{at} < {places.size(f'{name}_to_{letter}', end)}"
+                named = packs.mark(end, a) if packs else places.size(f"{name}_to_{letter}", end)
+                yield a, f"{at} < {named}"
 
     def expressed(self, op: Any, operands: list[str], dtype: np.dtype, out: np.dtype) -> str:
         """The expression of an operation; a user's own has helpers."""
@@ -557,9 +592,9 @@ def unrolled(letter: str, count: str, body: Sequence[Text]) -> Text:
 
 
 def widened(dtype: Any, text: str) -> str:
-    """An element of a half type as float32; one of a pack, by its pair."""
-    if dtype == BFLOAT16 and text.endswith(OF_PACK):
-        return f"ge2_pair_at_bf16({text.removesuffix(OF_PACK)}, v)"
+    """An element of a half type as float32; one of a pack, or of several, by its pair."""
+    if dtype == BFLOAT16 and (found := IN_PACK.fullmatch(text)):
+        return f"ge2_pair_at_bf16({found[1]}, {found[2]})"
     return f"ge2_cast_{SUFFIX[dtype]}_f32({text})"
 
 

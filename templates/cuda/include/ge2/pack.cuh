@@ -31,6 +31,17 @@ GE2_FN ge2_some<T, N> ge2_read(const T *x, int64_t left = N) {
     return found;
 }
 
+/* x[0] ... x[WIDE - 1], by one access, as the elements of a thread from AT on: where they are needed, else 0. */
+template <int WIDE, int AT, class T, int N>
+GE2_FN void ge2_read_part(ge2_some<T, N> &to, const T *x, bool needed = true, int64_t left = WIDE) {
+    if (needed && left >= WIDE) {
+        *(ge2_piece<T, WIDE> *)&to.at[AT] = *(const ge2_piece<T, WIDE> *)x;
+    } else {
+#pragma unroll
+        for (int i = 0; i < WIDE; i++) to.at[AT + i] = needed && i < left ? x[i] : T();
+    }
+}
+
 template <int N, int WIDE, class T>
 GE2_FN void ge2_write(T *y, ge2_some<T, N> some, int64_t left = N) {
     if (left >= N) {
@@ -41,6 +52,25 @@ GE2_FN void ge2_write(T *y, ge2_some<T, N> some, int64_t left = N) {
 #pragma unroll
         for (int i = 0; i < N; i++)
             if (i < left) y[i] = some.at[i];
+    }
+}
+
+/* Writes N elements of each thread, from the place `at` on in a row of `count`. Rows begin anywhere, so no access
+ * could move a thread's own. The threads of a warp, which lie side by side, exchange them instead: what they write at
+ * a time is then in one piece. */
+template <int N, int WIDE, int THREADS, class T, class I>
+GE2_FN void ge2_write_row(T *row, ge2_some<T, N> some, I at, I count) {
+    __shared__ ge2_some<T, N> room[THREADS];
+    const int lane = threadIdx.x % 32;
+    ge2_some<T, N> *warp = room + (threadIdx.x - lane);
+    __syncwarp(); /* the others have read what is written over */
+    warp[lane] = some;
+    __syncwarp();
+#pragma unroll
+    for (int k = 0; k < N / WIDE; k++) {
+        const int piece = k * 32 + lane;
+        const I to = at - lane * N + piece * WIDE;
+        if (to < count) *(ge2_piece<T, WIDE> *)(row + to) = ((const ge2_piece<T, WIDE> *)warp)[piece];
     }
 }
 

@@ -1,0 +1,111 @@
+"""Arrays that a thread's neighbours read at several places near each other, as whole packs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import ge2
+from ge2.base.config import config
+from ge2.targets.cuda.emulator import EMULATED
+from ge2.targets.cuda.limits import Limits
+from ge2.targets.cuda.tuning import WindowReads
+from tests.codegen.texts import kernels
+from tests.nvrtc import needs_nvrtc
+from tests.together import needs_compiler
+
+F = Any
+BF16 = ml_dtypes.bfloat16
+
+
+def tuned(chip: Limits, **numbers: float) -> Limits:
+    windows = replace(WindowReads(), **numbers)
+    return replace(chip, tuning=replace(chip.tuning, windows=windows))
+
+
+APART = tuned(EMULATED, gain=1e9)
+FEW = replace(EMULATED, multiprocessors=1, threads_per_multiprocessor=256)
+
+
+def padded(x: F) -> F:
+    p = np.pad(x, [(0, 0)] * (x.ndim - 1) + [(3, 2)])
+    n = x.shape[-1]
+    return sum(p[..., k : k + n] * (k + 1) for k in range(6))
+
+
+def longer(x: F) -> F:
+    p = np.pad(x, [(0, 0)] * (x.ndim - 1) + [(4, 4)], constant_values=3)
+    return sum(p[..., k : k + x.shape[-1] + 1] for k in range(8))
+
+
+def inner(x: F) -> F:
+    n = x.shape[-1] - 14
+    return sum(x[..., k : k + n] for k in range(15))
+
+
+def torus(x: F) -> F:
+    return np.roll(x, 1, -1) - np.roll(x, -1, -1) * 2 + np.roll(x, 3, 0) + x
+
+
+def life(x: F) -> F:
+    around = [np.roll(x, (i, j), (0, -1)) for i in (-1, 0, 1) for j in (-1, 0, 1)]
+    return sum(around) - around[4] * 3
+
+
+def edges(x: F) -> F:
+    p = np.pad(x, 1, mode="edge")
+    middle = (slice(1, -1),) * (x.ndim - 1)
+    return p[(*middle, slice(2, None))] * 2 - p[(*middle, slice(0, -2))]
+
+
+def far(x: F) -> F:
+    return np.roll(x, 17, -1) + np.roll(x, 18, -1) - x
+
+
+def several(x: F) -> F:
+    y = x[::-1] * 1
+    return np.roll(x, 1, -1) * np.roll(y, -1, -1) + np.roll(y, 2, -1) - np.roll(x, -3, -1)
+
+
+def written(x: F) -> F:
+    y = x * 1
+    y[..., 1:-2] = x[..., :-3] + x[..., 2:-1] - x[..., 3:]
+    return y * 3
+
+
+def folded(x: F) -> F:
+    d = np.roll(x, 1, -1) - np.roll(x, -2, -1) + x
+    return d.sum(0)
+
+
+FUNCTIONS = [padded, longer, inner, torus, life, edges, far, several, written, folded]
+SHAPES = [(5, 64), (3, 2, 96), (7, 65), (4, 130), (1, 257), (6, 4, 160)]
+
+
+def compared(function: F, *arrays: F, chip: Limits = EMULATED) -> None:
+    """Kernels with windows and those without have the bits of NumPy."""
+    with config.using(executor="shim", tuning=(chip,)):
+        found = ge2.jit(function)(*arrays)
+    with config.using(executor="shim", tuning=(APART,)):
+        apart = ge2.jit(function)(*arrays)
+    for a, b, c in zip(*map(ge2.tree.leaves, (found, apart, function(*arrays))), strict=True):
+        np.testing.assert_array_equal(np.asarray(a), np.asarray(b))
+        np.testing.assert_array_equal(np.asarray(a), c)
+
+
+def numbers(shape: tuple[int, ...], dtype: F, seed: int = 3) -> F:
+    return np.random.default_rng(seed).integers(0, 7, shape).astype(dtype)
+
+
+@needs_compiler
+@pytest.mark.exhaustive("function", "shape")
+@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda f: f.__name__)
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("dtype", [np.float32, np.uint8, BF16, np.float64])
+def test_bits_do_not_change(function: F, shape: tuple[int, ...], dtype: F) -> None:
+    compared(function, numbers(shape, dtype))
