@@ -144,6 +144,11 @@ class Columns:
     early: int = 16  # arrays that are read before rows are
     together: int = 7  # elements of a row that a thread has though no access moves two of them
     rows: int = 8  # that a thread has at least, before others help it
+    # where much is computed for each of many pairs of a row and a column: columns of a thread, and
+    # threads of a multiprocessor that keep it busy
+    crossed: int = 4
+    pairs: int = 1 << 20
+    computing: int = 512
 
 
 @final

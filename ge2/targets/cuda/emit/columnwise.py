@@ -21,6 +21,7 @@ from ge2.targets.cuda.emit.region import Plain, Problem, Statements, power, test
 from ge2.targets.cuda.emit.special_reductions import Kernels, Partials, narrow, part
 from ge2.targets.cuda.emit.words import HELD, STORED, Places
 from ge2.targets.cuda.limits import WARP, Chip
+from ge2.targets.cuda.tuning import Columns
 
 
 @final
@@ -104,6 +105,26 @@ def single(stages: Sequence[Stage]) -> bool:
     return alone and not lines[0].body and not lines[0].pragma
 
 
+def crosses(problem: Problem, over: frozenset[int], tuning: Columns) -> bool:
+    """True if much is computed of each pair of a row and a column, and no array has an element for
+    it: a thread has several columns, for which what it reads of a row is the same.
+    """
+    axes = problem.axes
+    if (
+        not over
+        or over == frozenset(axes.sizes)
+        or any(
+            not over.isdisjoint(on := {a for a, s in strides.items() if s}) and on - over
+            for strides in axes.strides.values()
+        )
+    ):
+        return False
+    kept = math.prod(n for a, n in axes.sizes.items() if a not in over)
+    works = [w for w in problem.works if w.kind == "compute" and w.axes & over and w.axes - over]
+    many = math.prod(axes.sizes.values()) >= tuning.pairs and kept >= WARP * tuning.crossed
+    return many and sum(w.cost for w in works) >= tuning.costly
+
+
 @final
 class Lanes:
     """`over`: the axes that are folded; `chip`: what is to be kept busy;
@@ -115,7 +136,8 @@ class Lanes:
     ) -> None:
         self.problem, self.chip, axes = problem, chip, problem.axes
         self.tuning = chip.tuning.columns
-        self.narrow = narrow(problem, over, chip)
+        self.crossed = crosses(problem, over, chip.tuning.columns)
+        self.narrow = None if self.crossed else narrow(problem, over, chip)
         self.over = [a for a in sorted(axes.sizes) if a in over]
         kept = [a for a in sorted(axes.sizes) if a not in over]
         self.lane = lane if lane >= 0 else problem.lane_of(kept)
@@ -144,6 +166,8 @@ class Lanes:
         """
         if self.lane < 0:
             return 1
+        if self.crossed:
+            return self.tuning.crossed
         strides = self.problem.axes.strides
         lying = [p for p in strides if strides[p].get(self.lane) == 1]
         spread = [p for p in strides if strides[p].get(self.lane, 1) not in (0, 1)]
@@ -193,7 +217,8 @@ class Lanes:
         if self.narrow is not None:
             return self.narrow.columns, self.narrow.block, 1
         rows = math.prod(self.problem.axes.sizes[a] for a in self.over)
-        busy = self.chip.multiprocessors * self.chip.threads
+        threads = self.tuning.computing if self.crossed else self.chip.threads
+        busy = self.chip.multiprocessors * threads
         columns, block = self.columns_beside(rows), self.tuning.block
         while (
             not split
