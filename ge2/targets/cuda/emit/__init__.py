@@ -318,6 +318,7 @@ PARTS = {
     "ge2_fixed_": "fixed",
     "ge2_divisor": "divide",
     "ge2_over_": "divide",
+    "ge2_root": "root",
     "ge2_rank": "order",
     "ge2_digit": "order",
     "ge2_run_end": "order",

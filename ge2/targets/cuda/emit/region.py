@@ -23,6 +23,7 @@ from ge2.ops.random import Draw
 from ge2.ops.reduce import ArgReduce, Reduce
 from ge2.ops.shape import Iota
 from ge2.targets.cuda.emit import words
+from ge2.targets.cuda.emit.roots import divided_by, is_power, name_of
 from ge2.targets.cuda.emit.words import (
     HELD,
     RESERVED,
@@ -114,6 +115,11 @@ class Statements:
         self.twice = {x.name for x, home in self.homes.items() if home.dims} & once
         self.makers = {w.y: w for w in root.everything() if w.y is not None}
         self.readers = self.read_by()
+        self.roots = {
+            y: over
+            for y, over in divided_by(self.readers, self.makers).items()
+            if not self.homes[y].dims
+        }
         self.products = self.summed()
         self.rounded = self.only_stored()
         self.helpers: dict[str, None] = {}  # of users' expressions
@@ -159,7 +165,8 @@ class Statements:
         home, code = self.homes[w.y], self.computed(w)
         if home.dims:
             return Text(f"{self.kept(w.y, home)} = {code};", comment)
-        return Text(f"const {HELD[w.y.dtype]} {label(w.y.name)} = {code};", comment)
+        held = "ge2_root" if w.y in self.roots else HELD[w.y.dtype]
+        return Text(f"const {held} {label(w.y.name)} = {code};", comment)
 
     def summed(self) -> dict[Held, Work]:
         """Products that are only added up: a sum takes each in as it is, and rounds once."""
@@ -398,6 +405,10 @@ class Statements:
         if w.xs[-1] in self.divisors and op.name == "div":
             over = f"ge2_over{self.near}_{SUFFIX[y.dtype]}"
             return f"{over}({operands[0]}, {self.divisors[w.xs[1]]})"
+        if y in self.roots:
+            return f"ge2_root_f32({operands[0]})"
+        if w in self.roots.get(w.xs[-1], ()):
+            return self.over_root(w, operands[0])
         if isinstance(op, Draw):
             if y in self.drawn:
                 return self.drawn[y]
@@ -410,6 +421,13 @@ class Statements:
             if op.retypes
             else self.expressed(op, operands, dtype, y.dtype)
         )
+
+    def over_root(self, w: Work, x: str) -> str:
+        """A quotient by a root whose inverse is at hand."""
+        root = label(w.xs[1].name)
+        if not is_power(w.xs[0]):
+            return f"ge2_over_root_f32({x}, {root})"
+        return f"ge2_mul_f32({x}, {root}.inverse)"
 
     def elsewhere(self, w: Work, placed: Placed) -> str:
         """An element of what lies elsewhere than the space, where there is one; else zero."""
@@ -498,6 +516,8 @@ class Statements:
         home, w = self.homes[x], self.makers[x]
         if w.kind == "fold":
             return words.read(w, self.state(w))
+        if x in self.roots:
+            return f"{label(x.name)}.value"
         return self.kept(x, home) if home.dims else label(x.name)
 
     def load(self, p: Param) -> str:
@@ -531,12 +551,6 @@ def is_product(w: Work) -> bool:
         and w.step.eqn is not None
         and w.step.eqn.op.name == "mul"
     )
-
-
-def name_of(w: Work) -> str:
-    """The operation of a work; "" for what is none."""
-    eqn = None if w.step is None else w.step.eqn
-    return eqn.op.name if w.kind == "compute" and eqn is not None else ""
 
 
 def is_one(x: Held) -> bool:
