@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import ClassVar, final
 
 from ge2.base.record import record
@@ -152,9 +153,14 @@ class Lanes:
             problem.works, specs, ALWAYS, Spec(tuple(self.kept), "block") if self.kept else None
         )
         self.said = Statements(problem, self.places, self.root)
+        self.said.in_order = self.crossed and len(self.over) == 1
+        # elements of a thread lie a block's columns apart, so that those of neighbours are neighbours
+        self.apart = self.crossed and len(self.kept) == 1
+        self.each = "v * COLUMNS" if self.apart else "v"
         self.packs = self.count()
         simple = [p for p in parts if p is not None]
         self.columns, self.block, splits = self.shape(bool(simple) and len(simple) == len(parts))
+        self.packs = self.count(self.columns)
         self.turns = self.several()
         self.partials = Partials(
             problem, self.places, simple if splits > 1 else [], splits, chip.tuning.parts
@@ -205,8 +211,11 @@ class Lanes:
         few = elements < self.chip.multiprocessors * self.tuning.block * self.packed()
         return few and sum(w.cost for w in works) >= self.tuning.costly
 
-    def count(self) -> int:
+    def count(self, columns: int = 1) -> int:
         """Returns how many packs there are along what is kept."""
+        if self.apart:
+            whole, rest = divmod(self.problem.axes.sizes[self.lane], self.pack * columns)
+            return whole * columns + min(rest, columns)
         sizes = [self.problem.axes.sizes[a] for a in self.kept]
         return math.prod(sizes[:-1]) * -(-sizes[-1] // self.pack) if sizes else 1
 
@@ -237,7 +246,7 @@ class Lanes:
         what helpers of a column have is merged by way of shared memory.
         """
         block, units = self.tuning.block, self.chip.multiprocessors
-        if self.packs >= units * self.chip.threads:
+        if self.packs >= units * (self.tuning.computing if self.crossed else self.chip.threads):
             return block
         if self.packs < units * WARP:
             return min(WARP, power(self.packs))
@@ -359,6 +368,9 @@ class Lanes:
     def number(self) -> str:
         """Returns how many packs there are, in CUDA."""
         *outer, lane = map(self.places.extent, self.kept)
+        if self.apart:
+            whole = f"{lane} / (COLUMNS * PACK) * COLUMNS"
+            return f"{whole} + min({lane} % (COLUMNS * PACK), COLUMNS)" if self.ragged else whole
         return " * ".join([*outer, self.in_packs(lane, bool(outer))])
 
     def in_packs(self, extent: str, wrapped: bool) -> str:
@@ -375,6 +387,8 @@ class Lanes:
             self.places.whole,
         )
         whole = "" if self.pack == 1 else " * PACK"
+        if self.apart:
+            return [Text(f"const {int_} {letter} = p / COLUMNS * (COLUMNS * PACK) + p % COLUMNS;")]
         if not outer:
             return [Text(f"const {int_} {letter} = p{whole};")]
         packs = self.in_packs(extent, True)
@@ -449,11 +463,11 @@ class Lanes:
             for w in works
             for line in (*self.drawn(w), *said.row_read(w, "PACK", self.pack, left))
         ]
-        said.v = "v"
+        said.v = self.each
         lines = [each for w in works for each in self.element(w)]
         said.v = ""
         if self.ragged:
-            beyond = f"{self.places.letters[lane]} + v >= {self.places.extent(lane)}"
+            beyond = f"{self.places.letters[lane]} + {self.each} >= {self.places.extent(lane)}"
             lines = [guard(beyond, "break;"), *lines]
         if (
             loop.parent is not None
@@ -503,12 +517,15 @@ class Lanes:
     def lies(self, p: Param | None) -> bool:
         """True if an array has the elements of a thread side by side."""
         placed, strides = self.problem.placed, self.problem.axes.strides
-        return p is not None and p not in placed and strides[p].get(self.lane) == 1
+        return (
+            not self.apart and p is not None and p not in placed and strides[p].get(self.lane) == 1
+        )
 
     @property
     def ragged(self) -> bool:
         """True if the last pack of a row has less."""
-        return self.lane >= 0 and self.problem.axes.sizes[self.lane] % self.pack != 0
+        whole = self.pack * self.columns if self.apart else self.pack
+        return self.lane >= 0 and self.problem.axes.sizes[self.lane] % whole != 0
 
     # -- rows that are folded
 
@@ -518,11 +535,11 @@ class Lanes:
             w for w in loop.everything() if w.y is not None and self.said.homes[w.y].first is loop
         ]
         total, height = " * ".join(map(places.extent, self.over)), self.block // self.columns
-        start, step = "threadIdx.x / COLUMNS" if self.columns > 1 else "threadIdx.x", str(height)
+        start, step = self.first(height), str(height)
         if self.partials.count > 1:
-            start, step = f"blockIdx.y * {height} + {start}", f"gridDim.y * {height}"
+            step = f"gridDim.y * {height}"
         r = places.linear(self.over, "r")
-        states = tuple(map(self.begin, gathered))
+        states = tuple(self.begin(w, f"{start}, {total}") for w in gathered)
         split = tuple(map(Text, places.split(r, self.over)))
         if self.narrow is not None:
             rooms, reads, inner = self.several_rows(loop, at + 8)
@@ -535,6 +552,11 @@ class Lanes:
         after = tuple(line for w in gathered for line in self.end(w))
         narrow, braces = rows.narrow, rows.braces
         return [rows, *inner, End(at + 4 * narrow, after, narrow, braces)]
+
+    def first(self, height: int) -> str:
+        """The first row of a thread, of those below each other."""
+        start = "threadIdx.x / COLUMNS" if self.columns > 1 else "threadIdx.x"
+        return f"blockIdx.y * {height} + {start}" if self.partials.count > 1 else start
 
     def several_rows(
         self, loop: Loop, at: int
@@ -567,9 +589,11 @@ class Lanes:
             self.said.packs[p] = f"{name}_at"
         return lines
 
-    def begin(self, w: Work) -> words.State:
+    def begin(self, w: Work, rows: str) -> words.State:
+        """The state of a fold; one that has a place begins with that of the first row, if any."""
         assert w.y is not None
-        return words.begun(w, "PACK" if self.said.homes[w.y].dims else "", "v")
+        state = words.begun(w, "PACK" if self.said.homes[w.y].dims else "", "v")
+        return replace(state, start=words.start_at(w, rows)) if self.said.is_next(w) else state
 
     def end(self, w: Work) -> list[words.Stage]:
         """Merges what the threads of a column have, and leaves it where blocks share the rows."""
@@ -585,7 +609,9 @@ class Lanes:
             tests = ["here"] if self.kept else []
             tests += ["threadIdx.x < COLUMNS"] if self.block > self.columns else []
             tests += (
-                [f"{self.places.letters[self.lane]} + v < {self.places.extent(self.lane)}"]
+                [
+                    f"{self.places.letters[self.lane]} + {self.each} < {self.places.extent(self.lane)}"
+                ]
                 if self.ragged and several
                 else []
             )
@@ -601,4 +627,4 @@ class Lanes:
         for a in axes:
             letter = self.places.letters[a]
             text = f"({text}) * {self.places.extent(a)} + {letter}" if text else letter
-        return f"{text} + v" if several else text or "0"
+        return f"{text} + {self.each}" if several else text or "0"

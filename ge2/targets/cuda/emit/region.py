@@ -123,11 +123,12 @@ class Statements:
         self.products = self.summed()
         self.rounded = self.only_stored()
         self.helpers: dict[str, None] = {}  # of users' expressions
+        self.in_order = False  # whether a thread meets elements in the order of their places
         self.kept_at = "v"  # the place of the current element, of those that a thread keeps
         self.v = ""  # how the element along the lane is told, where several are at hand
         self.packs: dict[Param, str] = {}  # arrays of which several elements were read before
         self.divisors: dict[Held, str] = {}  # what many elements are divided by, prepared
-        self.taken: Counter[str] = Counter()  # words that this kernel has names of
+        self.names_taken: Counter[str] = Counter()  # words that this kernel has names of
         self.apart = False  # whether no current element is at a place that it is compared with
         self.near = ""  # "_near" where no such number is far from 1
         self.striped: dict[Work, str] = {}  # states of which each neighbour has its own
@@ -146,8 +147,8 @@ class Statements:
         `by`, `by1`, ... The word is a reserved one.
         """
         assert word in RESERVED, word
-        self.taken[word] += 1
-        return f"{word}{self.taken[word] - 1 or ''}"
+        self.names_taken[word] += 1
+        return f"{word}{self.names_taken[word] - 1 or ''}"
 
     # -- values
 
@@ -157,11 +158,7 @@ class Statements:
         assert w.step is not None and w.y is not None
         comment = self.note(w.step.eqn)
         if w.kind == "fold":
-            index = self.index(w) if words.indexed(w) else ""
-            return Text(
-                self.fused(w) or words.taken_in(w, self.state(w), self.operand(w.xs[0]), index),
-                comment,
-            )
+            return Text(self.fused(w) or self.taken(w), comment)
         home, code = self.homes[w.y], self.computed(w)
         if home.dims:
             return Text(f"{self.kept(w.y, home)} = {code};", comment)
@@ -268,6 +265,17 @@ class Statements:
             return ""
         a, b = map(self.operand, product.xs)
         return f"{self.state(w)} = ge2_fma_{SUFFIX[w.xs[0].dtype]}({a}, {b}, {self.state(w)});"
+
+    def taken(self, w: Work) -> str:
+        """The statement that takes a value into the state of a fold."""
+        state, value = self.state(w), self.operand(w.xs[0])
+        if self.is_next(w):
+            return f"{state} = {words.next_taken(w, state, value, self.index(w))};"
+        return words.taken_in(w, state, value, self.index(w) if words.indexed(w) else "")
+
+    def is_next(self, w: Work) -> bool:
+        """True of a fold that knows a place, and meets values in the order of their places."""
+        return self.in_order and words.indexed(w) and w.xs[0].dtype in (FLOAT32, FLOAT64)
 
     def index(self, w: Work) -> str:
         """The place of an element along the axis that is folded."""

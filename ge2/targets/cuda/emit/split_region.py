@@ -429,10 +429,19 @@ def variants(region: Region, operands: Operands, chip: Chip) -> Iterator[Variant
         if is_divisible(rest)
         else []
     )
-    early = two if repeats(rest, chip.tuning.rowwise.long) else []
+    early = (
+        two if repeats(rest, chip.tuning.rowwise.long) or has_pairs(rest, operands, chip) else []
+    )
     yield from early
     yield from single(rest, operands, chip)
     yield from [] if early else two
+
+
+def has_pairs(region: Region, operands: Operands, chip: Chip) -> bool:
+    """True if some of its folds are over pairs, and what they leave is folded again."""
+    problem = Problem(region, operands)
+    over = {w.over for w in problem.folded}
+    return len(over) > 1 and any(crosses(problem, each, chip.tuning.columns) for each in over)
 
 
 def single(region: Region, operands: Operands, chip: Chip) -> Iterator[Variant]:

@@ -60,6 +60,7 @@ TYPES = re.compile(r"\bge2_c(?:64|128)\b")
 # fmt: off
 FOLDS = frozenset((
     "indexed", "first", "at", "argmax", "argmin", "compensate", "compensated", "lowest", "highest",
+    "next_argmax", "next_argmin", "begin_argmax", "begin_argmin",
 ))
 # fmt: on
 FIRST = {"cast": "cast", "pair": "pair", "random": "random", "index": "index", "sort": "sort"}
@@ -430,6 +431,16 @@ def taken_in(w: Work, mine: str, value: str, index: str) -> str:
     if indexed(w):
         value = expression(op_of(w).lowering.lift, [value, index], dtype, dtype)
     return f"{mine} = {merged_text(w, mine, value)};"
+
+
+def next_taken(w: Work, mine: str, value: str, index: str) -> str:
+    """The state with a value whose place is behind those of all before."""
+    return f"ge2_next_{op_of(w).name}_{SUFFIX[dtype_of(w)]}({mine}, {value}, {index})"
+
+
+def start_at(w: Work, places: str) -> str:
+    """The state that such values are taken into; `places`: the first, and the end of all."""
+    return f"ge2_begin_{op_of(w).name}_{SUFFIX[dtype_of(w)]}({places})"
 
 
 def merge(w: Work, value: str, function: str, in_place: bool = False) -> Merge:
