@@ -8,14 +8,18 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import final
+from typing import Any, final
+
+import numpy as np
 
 from ge2.base.arrays import FLOAT32, FLOAT64
+from ge2.base.errors import TypeRuleError
 from ge2.base.record import record
 from ge2.base.source import Source
-from ge2.ir import Atom, Eqn, Graph, Literal, Op, Var, renamed, without_dead_code
-from ge2.ops.elementwise import ADD, MUL, NEG
-from ge2.ops.pointlike import Pointlike
+from ge2.ir import ArrayType, Atom, Eqn, Graph, Literal, Op, Var, renamed, without_dead_code
+from ge2.ir.graph import SIMPLE
+from ge2.ops.elementwise import ADD, MUL, NEG, SQUARE
+from ge2.ops.pointlike import Pointlike, Pointwise
 from ge2.ops.random import Draw
 from ge2.ops.reduce import Reduce, ReduceSum, kept
 from ge2.ops.shape import BroadcastInDim, Concatenate, Reshape, Slice
@@ -224,6 +228,25 @@ def is_power(x: float) -> bool:
 # three folds over pairs, of which a thread then has several.
 
 
+@final
+@record
+class MultiplyAdd(Pointlike):
+    """a * b + c, rounded once: as a sum takes in a product."""
+
+    name = "multiply_add"
+    cost = SIMPLE
+    lowering = Pointwise("ge2_fma({0}, {1}, {2})")
+
+    def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:
+        if len({t.dtype for t in types}) != 1 or types[0].dtype not in (FLOAT32, FLOAT64):
+            raise TypeRuleError(f"multiply_add of {', '.join(map(str, types))}")
+        return (types[0].with_shape(self.shape_of(types)),)
+
+    def reference(self, *arrays: Any) -> Any:
+        a, b, c = (np.asarray(x, np.longdouble) for x in arrays)
+        return (a * b + c).astype(arrays[0].dtype)
+
+
 def short_sums(graph: Graph, context: Context = NOTHING) -> Graph:
     """The graph with the terms of such sums written out, each made of its own part of the arrays."""
     tuning = context.tuning.short_sums
@@ -268,10 +291,22 @@ class Parts:
         """A sum over a few terms, as sums of two."""
         (x,), (axis,) = e.inputs, e.op.axes  # type: ignore[attr-defined]
         self.eqns, self.source = [], e.source
-        first, *others = (self.term(x, axis, k) for k in range(x.type.shape[axis]))
-        for each in others:
-            first = self.add(ADD, first, each)
+        product, count = self.product(x), x.type.shape[axis]
+        total = self.term(x, axis, 0)
+        for k in range(1, count):
+            if product is None:
+                total = self.add(ADD, total, self.term(x, axis, k))
+            else:
+                a, b = (self.term(y, axis, k) for y in product)
+                total = self.add(MultiplyAdd(), a, b, total)
         return self.given(e)
+
+    def product(self, x: Atom) -> tuple[Atom, Atom] | None:
+        """The factors of what is added up, if it is a product or a square."""
+        e = self.within(x) if isinstance(x, Var) else None
+        if e is None or e.op not in (MUL, SQUARE):
+            return None
+        return e.inputs[0], e.inputs[-1]
 
     def folded(self, e: Eqn, axis: int) -> list[Eqn]:
         """A fold of a few columns, as a fold for each."""

@@ -115,11 +115,7 @@ class Statements:
         self.twice = {x.name for x, home in self.homes.items() if home.dims} & once
         self.makers = {w.y: w for w in root.everything() if w.y is not None}
         self.readers = self.read_by()
-        self.roots = {
-            y: over
-            for y, over in divided_by(self.readers, self.makers).items()
-            if not self.homes[y].dims
-        }
+        self.roots = divided_by(self.readers, self.makers, self.homes)
         self.products = self.summed()
         self.rounded = self.only_stored()
         self.helpers: dict[str, None] = {}  # of users' expressions
@@ -159,11 +155,13 @@ class Statements:
         comment = self.note(w.step.eqn)
         if w.kind == "fold":
             return Text(self.fused(w) or self.taken(w), comment)
+        if w.y in self.roots:
+            root = f"ge2_root_f32({self.operand(w.xs[0])})"
+            return Text(f"const ge2_root {label(w.y.name)} = {root};", comment)
         home, code = self.homes[w.y], self.computed(w)
         if home.dims:
             return Text(f"{self.kept(w.y, home)} = {code};", comment)
-        held = "ge2_root" if w.y in self.roots else HELD[w.y.dtype]
-        return Text(f"const {held} {label(w.y.name)} = {code};", comment)
+        return Text(f"const {HELD[w.y.dtype]} {label(w.y.name)} = {code};", comment)
 
     def summed(self) -> dict[Held, Work]:
         """Products that are only added up: a sum takes each in as it is, and rounds once."""
@@ -410,13 +408,8 @@ class Statements:
                 if sums
                 else operands[0]
             )
-        if w.xs[-1] in self.divisors and op.name == "div":
-            over = f"ge2_over{self.near}_{SUFFIX[y.dtype]}"
-            return f"{over}({operands[0]}, {self.divisors[w.xs[1]]})"
-        if y in self.roots:
-            return f"ge2_root_f32({operands[0]})"
-        if w in self.roots.get(w.xs[-1], ()):
-            return self.over_root(w, operands[0])
+        if w.xs[-1] in (self.divisors | self.roots) and (found := self.over(w, y, operands[0])):
+            return found
         if isinstance(op, Draw):
             if y in self.drawn:
                 return self.drawn[y]
@@ -430,12 +423,17 @@ class Statements:
             else self.expressed(op, operands, dtype, y.dtype)
         )
 
-    def over_root(self, w: Work, x: str) -> str:
-        """A quotient by a root whose inverse is at hand."""
-        root = label(w.xs[1].name)
-        if not is_power(w.xs[0]):
-            return f"ge2_over_root_f32({x}, {root})"
-        return f"ge2_mul_f32({x}, {root}.inverse)"
+    def over(self, w: Work, y: Held, x: str) -> str:
+        """A quotient by what is prepared; "" of any other work."""
+        by = w.xs[-1]
+        if by in self.divisors and name_of(w) == "div":
+            return f"ge2_over{self.near}_{SUFFIX[y.dtype]}({x}, {self.divisors[by]})"
+        if w not in self.roots.get(by, ()):
+            return ""
+        root = label(by.name)
+        if is_power(w.xs[0]):
+            return f"ge2_mul_f32({x}, {root}.inverse)"
+        return f"ge2_over_root_f32({x}, {root})"
 
     def elsewhere(self, w: Work, placed: Placed) -> str:
         """An element of what lies elsewhere than the space, where there is one; else zero."""

@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from ge2.base.arrays import FLOAT32
-from ge2.codegen.axes import Work
+from ge2.codegen.axes import Home, Work
 from ge2.codegen.kernel_values import Held
 from ge2.ir import Literal
 
@@ -25,11 +25,15 @@ def name_of(w: Work | None) -> str:
     return eqn.op.name if w is not None and w.kind == "compute" and eqn is not None else ""
 
 
-def divided_by(readers: Mapping[Held, Sequence[Work]], makers: Makers) -> dict[Held, list[Work]]:
+def divided_by(
+    readers: Mapping[Held, Sequence[Work]], makers: Makers, homes: Mapping[Held, Home]
+) -> dict[Held, list[Work]]:
     """The roots by which two numbers or more are divided, and those divisions."""
     found = {}
     for y, w in makers.items():
-        if name_of(w) != "sqrt" or y.dtype != FLOAT32 or least(w.xs[0], makers) < LEAST:
+        if name_of(w) != "sqrt" or y.dtype != FLOAT32 or homes[y].dims:
+            continue
+        if least(w.xs[0], makers) < LEAST:
             continue
         over = [r for r in readers.get(y, ()) if is_over(r, y, makers)]
         if len(over) > 1:
@@ -76,6 +80,8 @@ def least(x: Held, makers: Makers) -> float:
         return -math.inf
     if name in ("square", "abs", "sqrt", "exp") or (name == "mul" and w.xs[0] is w.xs[1]):
         return 0.0
+    if name == "multiply_add" and w.xs[0] is w.xs[1]:
+        return least(w.xs[2], makers)
     if name == "add":
         return sum(least(each, makers) for each in w.xs)
     return -math.inf
