@@ -476,16 +476,16 @@ ORDER = """
 extern "C" __global__ void __launch_bounds__(256) ranked(const int *places, int n, int *order, int *sorted) {
     ge2_rank(places, n, order, sorted);
 }
-extern "C" __global__ void __launch_bounds__(256) counted(const int *places, int n, int shift, int *counts) {
-    ge2_digit_counts(places, n, shift, counts);
+extern "C" __global__ void __launch_bounds__(256) counted(const int *places, int n, int shift, int tile, int *counts) {
+    ge2_digit_counts(places, n, shift, tile, counts);
 }
 extern "C" __global__ void __launch_bounds__(256) started(int *counts, int *totals, int tiles) {
     ge2_digit_starts(counts, totals, tiles);
 }
 extern "C" __global__ void __launch_bounds__(256) moved(
-    const int *places, const int *numbers, int n, int shift, const int *counts, const int *totals, int *order,
-    int *sorted) {
-    ge2_digit_moves(places, numbers, n, shift, counts, totals, order, sorted);
+    const int *places, const int *numbers, int n, int shift, int tile, const int *counts, const int *totals,
+    int *order, int *sorted) {
+    ge2_digit_moves(places, numbers, n, shift, tile, counts, totals, order, sorted);
 }
 """
 
@@ -502,19 +502,21 @@ def test_the_order_of_places(size: int, rng: np.random.Generator) -> None:
         module.get_function("ranked")((blocks,), (256,), (places, np.int32(size), order, ordered))
         np.testing.assert_array_equal(order, wanted)
         np.testing.assert_array_equal(ordered, places[wanted])
-        np.testing.assert_array_equal(by_digits(module, places, high), wanted)
+        tile = (256, 2048)[high % 2]
+        np.testing.assert_array_equal(by_digits(module, places, high, tile), wanted)
 
 
-def by_digits(module: Any, places: Any, high: int) -> Any:
-    n, tiles = np.int32(len(places)), -(-len(places) // 2048)
+def by_digits(module: Any, places: Any, high: int, tile: int) -> Any:
+    n, tiles = np.int32(len(places)), -(-len(places) // tile)
     numbers: Any = None
     for shift in range(0, high.bit_length(), 8):
         counts, totals = np.empty(256 * tiles, np.int32), np.empty(256, np.int32)
         order, ordered = np.empty((2, len(places)), np.int32)
-        module.get_function("counted")((tiles,), (256,), (places, n, np.int32(shift), counts))
+        sizes = n, np.int32(shift), np.int32(tile)
+        module.get_function("counted")((tiles,), (256,), (places, *sizes, counts))
         module.get_function("started")((256,), (256,), (counts, totals, np.int32(tiles)))
         given_: Sequence[Any] = (
-            places, numbers, n, np.int32(shift), counts, totals, order, ordered,
+            places, numbers, *sizes, counts, totals, order, ordered,
         )  # fmt: skip
         module.get_function("moved")((tiles,), (256,), given_)
         places, numbers = ordered, order

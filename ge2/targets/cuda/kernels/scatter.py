@@ -45,8 +45,7 @@ from ge2.targets.cuda.limits import Chip
 # Then each `window` of updates is summed by itself, and a thread adds up the pieces of one place.
 
 
-# Of order.cuh: threads of a block, bits of a digit, and updates that a block puts in the order of one
-BLOCK, DIGIT, TILE = 256, 8, 2048
+BLOCK, DIGIT = 256, 8  # of order.cuh: threads of a block, bits of a digit
 WHERE = "defgh"  # letters of the indexed axes
 
 
@@ -93,7 +92,7 @@ class Sums:
 
     def by_digits(self, found: Operand) -> tuple[Operand, Operand]:
         """The numbers of the updates in the order of their places, and those places."""
-        tiles, bits = -(-self.count // TILE), max((self.rows.places - 1).bit_length(), 1)
+        tiles, bits = -(-self.count // self.tile), max((self.rows.places - 1).bit_length(), 1)
         scratch, pairs = (
             (self.temp(tiles << DIGIT), self.temp(1 << DIGIT)),
             (self.pair(), self.pair()),
@@ -103,6 +102,14 @@ class Sums:
             self.by_digit((numbers, found), pairs[turn % 2], scratch, shift)
             numbers, found = pairs[turn % 2]
         return pairs[(bits - 1) // DIGIT % 2]
+
+    @property
+    def tile(self) -> int:
+        """Updates that a block puts in the order of a digit, one after another: few where all
+        multiprocessors would not have some.
+        """
+        each = -(-self.count // (self.tuning.tiles * self.writes.chip.multiprocessors))
+        return min(-(-each // BLOCK) * BLOCK, self.tuning.tile)
 
     def pair(self) -> tuple[Operand, Operand]:
         """Arrays of the numbers of all updates, and of their places."""
@@ -150,20 +157,11 @@ class Sums:
         """Puts all numbers and places in the order of one more digit; before
         the first, numbers count.
         """
-        n, tiles, bits = self.count, -(-self.count // TILE), {"shift": shift}
+        tiles, given = -(-self.count // self.tile), {"places": of[1]}
+        sizes = {"n": self.count, "shift": shift, "tile": self.tile}
         what = f"the updates in the order of bits {shift} to {shift + DIGIT - 1} of their places"
-        numbers, places = of
-        given = {"places": places}
-        line = "ge2_digit_counts(places, n, shift, counts);"
-        self.call(
-            "digit count",
-            line,
-            given,
-            {"counts": scratch[0]},
-            {"n": n, **bits},
-            tiles * BLOCK,
-            what,
-        )
+        line, numbers = "ge2_digit_counts(places, n, shift, tile, counts);", of[0]
+        self.call("digit count", line, given, {"counts": scratch[0]}, sizes, tiles * BLOCK, what)
         line, made = (
             "ge2_digit_starts(counts, totals, tiles);",
             dict(zip(("counts", "totals"), scratch, strict=True)),
@@ -171,9 +169,9 @@ class Sums:
         self.call("digit start", line, {}, made, {"tiles": tiles}, BLOCK << DIGIT, what)
         given |= {} if numbers is None else {"numbers": numbers}
         moved = "numbers" if numbers is not None else f"({self.rows.grid().whole} *)0"
-        line = f"ge2_digit_moves(places, {moved}, n, shift, counts, totals, order, sorted);"
+        line = f"ge2_digit_moves(places, {moved}, n, shift, tile, counts, totals, order, sorted);"
         target = dict(zip(("order", "sorted"), to, strict=True))
-        self.call("digit move", line, given | made, target, {"n": n, **bits}, tiles * BLOCK, what)
+        self.call("digit move", line, given | made, target, sizes, tiles * BLOCK, what)
 
     def call(
         self, kind: str, line: str, given: dict[str, Operand], made: dict[str, Operand],
