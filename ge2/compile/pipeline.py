@@ -29,7 +29,7 @@ from ge2.passes.fold import constants_late
 from ge2.passes.fuse import fuse
 from ge2.passes.fusion_group import results_together
 from ge2.passes.hoist import sums_after
-from ge2.passes.indices import drawn, indexed, join_scatters
+from ge2.passes.indices import drawn, indexed, join_scatters, sums_of_zeros
 from ge2.passes.moves_inside import moves_inside
 from ge2.passes.pairs import mirrored, short_sums
 from ge2.passes.products import half_results, products_to_sums, tiny_products
@@ -130,9 +130,9 @@ PIPELINES: Final[dict[str, tuple[Pass, ...]]] = {
     ),
     "cuda": (
         *FIRST, few_ranks, half_results, fp8_products, recompute, tiny_products, mirrored, short_sums, roll, whole,
-        stack, stack_all, sums_after, slices_first, gated_products, join_scatters, products_to_sums, fuse,
-        split_live_ranges, epilogue, prologue, indexed, drawn, resident, moves_inside, rows_inside, results_together,
-        constants_late, reads_first, with_copies, views_first,
+        stack, stack_all, sums_after, slices_first, gated_products, join_scatters, sums_of_zeros, products_to_sums,
+        fuse, split_live_ranges, epilogue, prologue, indexed, drawn, resident, moves_inside, rows_inside,
+        results_together, constants_late, reads_first, with_copies, views_first,
     ),
 }
 
@@ -147,8 +147,8 @@ LIMITED: Final[dict[str, tuple[Pass, ...]]] = {
     ),
     "cuda": (
         few_ranks, half_results, fp8_products, tiny_products, mirrored, short_sums, whole, stack, slices_first,
-        join_scatters, products_to_sums, fuse, indexed, drawn, resident, moves_inside, rows_inside, constants_late,
-        reads_first, with_copies, views_first,
+        join_scatters, sums_of_zeros, products_to_sums, fuse, indexed, drawn, resident, moves_inside, rows_inside,
+        constants_late, reads_first, with_copies, views_first,
     ),
 }
 # fmt: on

@@ -12,6 +12,7 @@ from ge2.passes.context import Context as Context
 from ge2.passes.context import Pass
 from ge2.passes.fold import counted, fold
 from ge2.passes.hoist import trim
+from ge2.passes.indices import SumsAt as SumsAt
 from ge2.passes.indices import Wrap as Wrap
 from ge2.passes.pairs import MultiplyAdd as MultiplyAdd
 from ge2.passes.simplify import inline, simplify, strong
@@ -25,6 +26,7 @@ LATER: dict[str, Callable[..., Op]] = {
     "draw": Draw,
     "repeat": RepeatLoop,
     "multiply_add": MultiplyAdd,
+    "sums_at": SumsAt,
 }
 TABLE = ChainMap(LATER, KNOWN)  # what the text of a graph may name after all passes
 

@@ -26,6 +26,7 @@ from ge2.ir import ArrayType, Graph, Op
 from ge2.ops.index import Gather, Scatter, ScatterAdd, ScatterMax, ScatterMin, UpdateSlice
 from ge2.ops.random import UNSIGNED, RandomBits, RandomFold
 from ge2.ops.shape import Concatenate, Constant, Pad, Transpose
+from ge2.passes.indices import SumsAt
 from ge2.passes.take_to_mask import Index
 from ge2.targets.cuda.device import Caps
 from ge2.targets.cuda.emit import Source
@@ -242,6 +243,31 @@ def test_short_sums_are_in_the_order_of_the_indices(chip: Limits, rng: np.random
         index = rng.permutation(np.arange(count) % rows) if rows > 1 else np.zeros(count, int)
         found, wanted = added(x, rng.normal(size=(count, width)).astype(np.float32), index, chip)
         np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.exhaustive("chip", table="order of sums")
+@pytest.mark.parametrize("chip", [*RANKED, EMULATED], ids=["ranked", "digits", "others"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.float64], ids=str)
+def test_sums_of_zeros_are_written_whole(
+    dtype: Any, chip: Limits, rng: np.random.Generator
+) -> None:
+    """Whatever place has no update is cleared: before, between and behind those that have some, and
+    beside one that has all.
+    """
+    programs = Programs()
+    some = [
+        (90, 7, rng.integers(0, 90, 100)), (70, 4, rng.permutation(70)), (300, 3, np.full(500, 150)),
+        (1000, 1, rng.integers(400, 410, 70)), (33, 8, np.array([32])), (65, 2, np.arange(0, 65, 2)),
+    ]  # fmt: skip
+    for rows, width, index in some:
+        updates = rng.integers(-9, 9, (len(index), width)).astype(dtype)
+        given_ = [(programs.given(a), a) for a in (updates, index)]
+        programs.add(SumsAt((0,), (rows, width)), *given_)
+    both = rng.integers(0, 9, 80), rng.integers(0, 11, 80)
+    given_ = [(programs.given(a), a) for a in (rng.integers(-9, 9, (80, 4)).astype(dtype), *both)]
+    programs.add(SumsAt((0, 1), (9, 11, 4)), *given_)
+    for found, wanted in zip(results(programs, 0, 1, 2, chip=chip), programs.wanted, strict=True):
+        alike(found, wanted)
 
 
 @pytest.mark.exhaustive

@@ -322,6 +322,7 @@ PARTS = {
     "ge2_rank": "order",
     "ge2_digit": "order",
     "ge2_run_end": "order",
+    "ge2_unnamed": "order",
     "ge2_random_some": "draw",
     "ge2_scan_": "scan",
     "ge2_tile": "tile",

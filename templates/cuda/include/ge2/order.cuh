@@ -113,4 +113,25 @@ GE2_FN N ge2_run_end(const N *sorted, N from, N n) {
     return end;
 }
 
+/* Does something with each place from `first` on, `end` not among them, that is none of the sorted ones. */
+template <class N, class F>
+GE2_FN void ge2_unnamed(const N *sorted, N n, N first, N end, F something) {
+    N next = 0;
+    for (N above = n; next < above;) { /* the first that is not below */
+        const N middle = next + (above - next) / 2;
+        if (sorted[middle] < first) next = middle + 1;
+        else above = middle;
+    }
+    for (N place = first; place < end; place++) {
+        if (next < n && sorted[next] == place) {
+            N beyond = next + 1, step = 1; /* by longer and longer steps behind a run, then back by shorter ones */
+            while (beyond + step <= n && sorted[beyond + step - 1] == place) beyond += step, step *= 2;
+            for (; step; step /= 2)
+                if (beyond + step <= n && sorted[beyond + step - 1] == place) beyond += step;
+            next = beyond;
+        } else
+            something(place);
+    }
+}
+
 #endif
