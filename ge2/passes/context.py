@@ -210,7 +210,8 @@ class Tuning:
     `joined`: parts among zeros whose sum is an array of them side by side; two that are not all of it
     are as well added.
     `sliced`: columns at most of an array of which single ones are computed. `scattered`: updates at
-    most of several sums at indices that become one. `ranks`: the first or last elements of sorted
+    most of several sums at indices that become one. `summed`: elements, at least, of a sum at indices whose
+    zeros its own kernel writes. `ranks`: the first or last elements of sorted
     lines, at most, that a GPU folds for, and of lines how long, at least: shorter ones are sorted in
     registers. `selected`: elements of a sorted line of which a GPU selects some, at most.
     """
@@ -232,6 +233,7 @@ class Tuning:
     joined: int = 3
     sliced: int = 8
     scattered: int = 1 << 22
+    summed: int = 1 << 20
     ranks: tuple[int, int] = (8, 256)
     selected: int = 1024
 

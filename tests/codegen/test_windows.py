@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -15,8 +14,6 @@ from ge2.base.config import config
 from ge2.targets.cuda.emulator import EMULATED
 from ge2.targets.cuda.limits import Limits
 from ge2.targets.cuda.tuning import WindowReads
-from tests.codegen.texts import kernels
-from tests.nvrtc import needs_nvrtc
 from tests.together import needs_compiler
 
 F = Any

@@ -154,7 +154,7 @@ def test_pairs(tile: str) -> None:
 @pytest.mark.parametrize("types", TYPES)
 def test_copies_of_operands_whose_terms_are_apart(types: str, shape: tuple[int, int, int]) -> None:
     """As NumPy's own `a @ b` has the right one, or whose rows are no multiples of 16 bytes apart."""
-    (m, n, k), (left, right), (a, b) = shape, TYPES[types], factors(*shape)
+    (left, right), (a, b) = TYPES[types], factors(*shape)
 
     def product(a: Any, b: Any) -> Any:
         return np.tanh(a.astype(left).astype(F16) @ b.astype(right).astype(F16))

@@ -42,7 +42,7 @@ from ge2.targets.cuda.kernels.products import (
     CudaSmallContraction,
     CudaSmallProduct,
 )
-from ge2.targets.cuda.kernels.scatter import CudaScatter, CudaScatterReduce
+from ge2.targets.cuda.kernels.scatter import CudaScatter, CudaScatterReduce, CudaSumsAt
 from ge2.targets.cuda.kernels.solve import CudaSolve
 from ge2.targets.cuda.kernels.sort import CudaSort
 from ge2.targets.cuda.kernels.tensor_cores import (
@@ -59,7 +59,7 @@ from ge2.targets.cuda.kernels.top_k import CudaTop
 
 FAMILIES: Catalog = (
     CudaRegion(), CudaCopy(), CudaConstant(), CudaGather(), CudaIndex(), CudaScatter(),
-    CudaScatterReduce(), CudaConcatenate(), CudaPad(), CudaUpdateSlice(), CudaBits(), CudaFold(),
+    CudaScatterReduce(), CudaSumsAt(), CudaConcatenate(), CudaPad(), CudaUpdateSlice(), CudaBits(), CudaFold(),
     CudaScan(), CudaSort(), CudaTop(), CudaSolve(), CudaOwn(), CudaResident(), CudaSmallContraction(),
     GemmWgmmaRegion(), GemmWgmmaRegionOfCopies(), BlasEpilogue(), GemmMmaRegion(), GemmWgmmaPair(),
     GemmMmaPair(), GemmWgmmaMade(), GemmMmaMade(), AttentionOfFew(), Attention(), CudnnAttention(),

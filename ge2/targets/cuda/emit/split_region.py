@@ -20,7 +20,7 @@ from ge2.ir.graph import FREE
 from ge2.ops.graphs.region import Region, kind_of
 from ge2.ops.reduce import ArgReduce, Reduce
 from ge2.targets.cuda.emit import CudaKernel, Fixed
-from ge2.targets.cuda.emit.columnwise import Lanes, Stage
+from ge2.targets.cuda.emit.columnwise import Lanes, Stage, crosses
 from ge2.targets.cuda.emit.region import Problem
 from ge2.targets.cuda.emit.row_plan import Plan, planned
 from ge2.targets.cuda.emit.rows import Rows
@@ -422,10 +422,19 @@ def variants(region: Region, operands: Operands, chip: Chip) -> Iterator[Variant
         if is_divisible(rest)
         else []
     )
-    early = two if repeats(rest, chip.tuning.rowwise.long) else []
+    early = (
+        two if repeats(rest, chip.tuning.rowwise.long) or has_pairs(rest, operands, chip) else []
+    )
     yield from early
     yield from single(rest, operands, chip)
     yield from [] if early else two
+
+
+def has_pairs(region: Region, operands: Operands, chip: Chip) -> bool:
+    """True if some of its folds are over pairs, and what they leave is folded again."""
+    problem = Problem(region, operands)
+    over = {w.over for w in problem.folded}
+    return len(over) > 1 and any(crosses(problem, each, chip.tuning.columns) for each in over)
 
 
 def single(region: Region, operands: Operands, chip: Chip) -> Iterator[Variant]:
@@ -443,6 +452,9 @@ def single(region: Region, operands: Operands, chip: Chip) -> Iterator[Variant]:
         yield Variant("elementwise", once(Lanes(problem, frozenset(), chip).run))
         return
     lane = problem.lane
+    if len(over) == 1 and crosses(problem, over[0], chip.tuning.columns):
+        yield Variant(f"pairs over {named(over[0])}", once(Lanes(problem, over[0], chip).run))
+        problem = make()
     for axes in sorted(over, key=lambda axes: (-rank(problem, axes), sorted(axes))):
         if lane in axes and (plan := planned(make, axes, chip)) is not None:
             yield Variant(f"rows along {named(axes)}", once(partial(by_rows, plan)))

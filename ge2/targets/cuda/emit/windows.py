@@ -155,9 +155,7 @@ class Windows:
             tuple((a, id(x)) for a, x in known.items() if a != lane),
             tuple(b for b in placed.bounds if b[0] != lane),
         )
-        whole = sum(
-            (n - 1) * s for n, s in zip(p.var.type.shape, operand.strides, strict=True)
-        )
+        whole = sum((n - 1) * s for n, s in zip(p.var.type.shape, operand.strides, strict=True))
         if lane in known:
             parts = tuple(self.runs(at, known[lane]))
         else:
@@ -350,7 +348,9 @@ class Windows:
         low, high = part.begin // self.pack * self.pack, self.upwards(part.end)
         test = self.tests(low, high, read, said)
         stored = STORED[p.var.type.dtype]
-        return Text(f"const {stored} {name} = {f'{test} ? {value} : {stored}()' if test else value};")
+        return Text(
+            f"const {stored} {name} = {f'{test} ? {value} : {stored}()' if test else value};"
+        )
 
     def element(self, read: Read, windows: Sequence[Window], fixed: dict[int, str]) -> str:
         """Element v of a read."""
@@ -404,7 +404,9 @@ class Windows:
         if holds:
             return "true"
         fails = n <= 0 if sign == "<" else n >= self.upwards(self.extent)
-        return "false" if fails else f"{self.places.letters[self.places.lane]} {sign} {self.mark(n)}"
+        return (
+            "false" if fails else f"{self.places.letters[self.places.lane]} {sign} {self.mark(n)}"
+        )
 
     def mark(self, n: int, axis: int = -1) -> str:
         """The name of a place along an axis, or along the lane: equal ones have one, so that what is

@@ -59,8 +59,8 @@ THREADS = re.compile(r"\bge2_(?:warp|block|lane)_\w")
 TYPES = re.compile(r"\bge2_c(?:64|128)\b")
 # fmt: off
 FOLDS = frozenset((
-    "indexed", "first", "at", "argmax", "argmin", "argmax_next", "argmin_next", "compensate", "compensated", "lowest",
-    "highest",
+    "indexed", "first", "at", "argmax", "argmin", "argmax_next", "argmin_next", "argmax_begin", "argmin_begin",
+    "argmax_step", "argmin_step", "compensate", "compensated", "lowest", "highest",
 ))
 # fmt: on
 FIRST = {"cast": "cast", "pair": "pair", "random": "random", "index": "index", "sort": "sort"}
@@ -431,6 +431,16 @@ def taken_in(w: Work, mine: str, value: str, index: str) -> str:
         of, dtype = f"ge2_{op_of(w).name}_next({{0}}, {{1}}, {{2}})", dtype_of(w)
         return f"{mine} = {expression(of, [mine, value, index], dtype, dtype)};"
     return f"{mine} = {merged_text(w, mine, value)};"
+
+
+def next_taken(w: Work, mine: str, value: str, index: str) -> str:
+    """The state with a value whose place is behind those of all before."""
+    return f"ge2_{op_of(w).name}_step_{SUFFIX[dtype_of(w)]}({mine}, {value}, {index})"
+
+
+def start_at(w: Work, places: str) -> str:
+    """The state that such values are taken into; `places`: the first, and the end of all."""
+    return f"ge2_{op_of(w).name}_begin_{SUFFIX[dtype_of(w)]}({places})"
 
 
 def merge(w: Work, value: str, function: str, in_place: bool = False) -> Merge:

@@ -63,6 +63,22 @@ GE2_INDEXED(u64, uint64_t, GE2_LESS)
 GE2_INDEXED(f32, float, GE2_LESS)
 GE2_INDEXED(f64, double, GE2_LESS)
 
+/* The same of numbers that come in the order of their places, from `first` on, if any is before `end`: then the first of
+   equals is there already, and a NaN stays. */
+#define GE2_NEXT(t, name, EDGE, WINS) \
+    GE2_FN ge2_indexed_##t ge2_##name##_begin_##t(int64_t first, int64_t end) { \
+        return {EDGE, first < end ? first : INT64_MAX}; \
+    } \
+    template <class T> GE2_FN ge2_indexed_##t ge2_##name##_step_##t(ge2_indexed_##t a, T value, int64_t index) { \
+        const bool wins = !(WINS) & (a.value == a.value); \
+        return {wins ? value : a.value, wins ? index : a.index}; \
+    }
+
+GE2_NEXT(f32, argmin, GE2_INFINITY_F32, value >= a.value)
+GE2_NEXT(f64, argmin, GE2_INFINITY_F64, value >= a.value)
+GE2_NEXT(f32, argmax, -GE2_INFINITY_F32, value <= a.value)
+GE2_NEXT(f64, argmax, -GE2_INFINITY_F64, value <= a.value)
+
 /* What each addition rounds away is gathered beside it (D. E. Knuth's two-sum). The rest is no number where the sum is
  * none, and a sum of -0.0 stays so. */
 #define GE2_COMPENSATED(r, F) \
