@@ -20,7 +20,6 @@ from ge2.targets.cuda.emit.special_reductions import Kernels
 from ge2.targets.cuda.emit.words import STORED, SUFFIX
 from ge2.targets.cuda.kernels.generated import NOTHING, CudaWays
 from ge2.targets.cuda.kernels.moves import Grid, added
-from ge2.targets.cuda.kernels.small import CLOCK
 from ge2.targets.cuda.kernels.top_k import BLOCK, LargestOfLines, Ranking, key_name, key_of
 from ge2.targets.cuda.limits import ASSUMED, GRID_MOST, WARP
 from ge2.targets.cuda.tuning import TopKs
@@ -299,7 +298,7 @@ class CudaSort(CudaWays):
             SHARED: lambda: in_shared(n, tuning),
         }
         count = counts[variant.name]() if t.size else 0
-        lines, started = t.size / max(n, 1), caps.chip.multiprocessors * STARTED * CLOCK
+        lines, started = t.size / max(n, 1), caps.chip.multiprocessors * STARTED * caps.limits.clock
         moved = bytes_of(problem)
         memory = moved / (speed.cached if moved < speed.cache else speed.moved)
         return speed.launch + max(memory, lines * count / started)
