@@ -112,6 +112,7 @@ class Rowwise:
     # the text
     again: int = 6  # operations that are done again rather than kept, at most
     seldom: int = 64  # packs of a row, of which few have the place that elements are compared with
+    led: int = 32  # packs of a row that begins anywhere, from which on they begin at multiples
     in_turn: int = 2  # packs of a row in shared memory that are computed at once
     unrolled: int = 4  # rounds over a row that is not held, whose reads are under way at once
     unrolled_works: int = (

@@ -90,13 +90,19 @@ class Plan:
         # so do rows at indices, which are read where they are asked for
         rows = [p for p in problem.values.tables.values() if axes.strides[p].get(self.lane) == 1]
         self.pack = 1 if alone else self.places.pack([*lying, *rows], 4 * chip.thread_registers)
+        self.lead = 0 if alone or self.across or self.in_shared else self.led(lying)
+        if self.lead:
+            self.pack = self.places.multiple = self.lead
+            self.places.alike = frozenset(p for p in lying if self.depends(p))
+        # of a row and what is before it, down to the multiple that a pack begins at
+        self.span = self.length + max(self.lead - 1, 0)
         if len(self.row) > 1 and (self.pack == 1 or axes.sizes[lane] % self.pack):
             self.lane, self.places.lane, self.pack = -1, -1, 1
         roles = ((self.walked, "rows"), (self.row, "row"))
         specs = [Spec(tuple(axes), role) for axes, role in roles if axes]
         # A block has one group: what is alike in all groups is made in each, where it is read.
         group = Spec(tuple(self.groups), "group") if self.groups else None
-        self.held = {p for p in lying if resident}
+        self.held = {p for p in lying if resident and (self.depends(p) or not self.lead)}
         parts = [part(problem, w, self.places.order) for w in problem.folded]
         if not self.across:
             self.sink()
@@ -132,6 +138,25 @@ class Plan:
             return
         for w in self.problem.works:
             w.axes |= walked
+
+    def led(self, lying: Sequence[Param]) -> int:
+        """Elements of a pack, of long rows that begin anywhere, but in all arrays as far behind a
+        multiple of these: packs then begin at that multiple, the first before the row. 0 of others.
+        """
+        moving = [p for p in lying if self.depends(p)]
+        sizes = [p.var.type.dtype.itemsize for p in moving]
+        if len(self.row) != 1 or not moving:
+            return 0
+        pack = min(WIDEST // min(sizes), 2 * WIDEST // max(sizes))
+        if self.pack >= pack or self.length < self.tuning.led * pack:
+            return 0
+        begins = {
+            tuple(self.problem.axes.strides[p].get(a, 0) % pack for a in self.walked)
+            for p in moving
+        }
+        operands = [self.problem.operands[p.var] for p in moving]
+        at_multiples = not any(x.offset % pack or x.loose % pack for x in operands)
+        return pack if len(begins) == 1 and at_multiples else 0
 
     # -- how many threads a row has
 
@@ -175,7 +200,7 @@ class Plan:
 
     def shaped(self) -> Shape:
         """The smallest team that holds a row, whole warps where the row is that long."""
-        n, pack = max(self.length, 1), self.pack
+        n, pack = max(self.span, 1), self.pack
         if self.in_shared:
             team = self.tuning.in_shared
             return Shape(team, team, -(-n // (team * pack)))
@@ -201,7 +226,7 @@ class Plan:
             team = 1
         if self.groups:  # a block has the rows of one group, which may be few: no lane is idle
             team = max(team, min(WARP // power(self.count), power(-(-n // pack))))
-        self.pack = pack = self.fitting(team)
+        self.pack = pack = self.pack if self.lead else self.fitting(team)
         block = min(self.tuning.block, self.tuning.largest)
         if self.sums() and team > WARP:
             # a block a row: its next row may be read ahead, and more of them are at once
@@ -413,7 +438,7 @@ class Plan:
             return fits and not self.between() and not self.sums() and self.stages()
         if self.alone and not self.complete():
             return False
-        few = self.length <= self.shape.team * self.pack * self.shape.packs
+        few = self.span <= self.shape.team * self.pack * self.shape.packs
         each = self.shape.packs * self.pack * self.words()
         long = (
             not self.across

@@ -111,7 +111,7 @@ class Rows:
         r = self.places.linear(self.walked, "r")
         split = tuple(map(Text, self.places.split(r, self.walked)))
         inner = [
-            Plain(within, split),
+            Plain(within, (*split, *self.led())),
             *self.held_rows(True, within),
             *self.inside(loop, within),
         ]
@@ -124,6 +124,14 @@ class Rows:
         after = tuple(line for w in gathered for line in finish(w))
         form = "all" if self.plan.alone else "walk"
         return [RowLoop(at, form, r, count, states, fetch), *inner, End(at, after)]
+
+    def led(self) -> list[Text]:
+        """How far a row begins behind a multiple of a pack."""
+        if not self.plan.lead:
+            return []
+        p = min(self.places.alike, key=lambda p: p.name)
+        begin = self.places.element(p, "", {self.lane: "0"}).removesuffix(" + 0")
+        return [Text(f"const int lead = (int)(({begin}) & (PACK - 1));")]
 
     def completed(self, w: Work) -> list[Reduction]:
         """Returns the lines by which the states of the only block become one, which all know."""
@@ -230,17 +238,22 @@ class Rows:
     @property
     def ragged(self) -> bool:
         """True if some thread has less of a row than others."""
-        return self.plan.length % (self.pack * (self.shape.team if self.plan.resident else 1)) != 0
+        return (
+            self.plan.lead > 0
+            or self.plan.length % (self.pack * (self.shape.team if self.plan.resident else 1)) != 0
+        )
 
     @property
     def left(self) -> str:
         if self.lane < 0 or not self.ragged:
             return ""
-        return f", {self.total(self.row)} - {self.places.letters[self.lane]}"
+        letter = self.places.letters[self.lane]
+        return f", {self.total(self.row)} - {letter}{f', {letter}' if self.plan.lead else ''}"
 
     def place(self) -> Text:
         """Returns where the pack k of a thread begins."""
         whole = " * PACK" if self.pack > 1 else ""
+        whole += " - lead" if self.plan.lead else ""
         at = f"(k * TEAM + t){whole}" if whole else "k * TEAM + t"
         return Text(f"const int {self.letter} = {at};")
 
@@ -384,7 +397,8 @@ class Rows:
 
     @property
     def whole_packs(self) -> bool:
-        return self.plan.resident and self.lane >= 0 and self.plan.length % self.pack == 0
+        whole = self.plan.length % self.pack == 0 and not self.plan.lead
+        return self.plan.resident and self.lane >= 0 and whole
 
     def striding(self) -> str:
         """The loop over a row that is not held."""
@@ -393,10 +407,8 @@ class Rows:
         start, step, int_ = "t", "TEAM", self.places.whole
         if self.plan.splits > 1:
             start, step = "(blockIdx.y * TEAM + t)", "gridDim.y * TEAM"
-        first, by = (
-            (f"({int_}){start}{whole}" if self.places.far else f"{start}{whole}"),
-            f"{step}{whole}",
-        )
+        cast = f"({int_})" if self.places.far else ""
+        first, by = f"{cast}{start}{whole}{' - lead' if self.plan.lead else ''}", f"{step}{whole}"
         return f"{int_} {letter} = {first}; {letter} < {self.total(self.row)}; {letter} += {by}"
 
     def neighbours(self, works: Sequence[Work]) -> PassLoop:
@@ -408,7 +420,7 @@ class Rows:
                 name = self.places.array(p)
                 before.append(Text(f"const auto {name}_at = {name}_row[k * {self.shape.block}];"))
                 said.packs[p] = f"{name}_at.at[{'v' if self.pack > 1 else '0'}]"
-            elif (not self.plan.resident or p in self.plan.late) and self.plan.lies(p):
+            elif (p not in self.plan.held or p in self.plan.late) and self.plan.lies(p):
                 name, wide = self.places.array(p), min(self.places.wide(p), self.pack)
                 read = f"ge2_read<{self.width}, {wide}>({name} + {self.places.element(p)}{left})"
                 before.append(Text(f"const auto {name}_at = {read};"))
@@ -432,7 +444,13 @@ class Rows:
         return PassLoop(tuple(before), tuple(elements), tuple(apart), test, tuple(after))
 
     def each_element(self, works: Sequence[Work]) -> tuple[list[Text], list[Text], str]:
-        """The works for the elements of a pack; once more where none is at a place looked for."""
+        """The works for the elements of a pack; once more where none is at a place looked for, or none
+        is before a row or behind it.
+        """
+        if self.plan.lead and not self.plan.resident:
+            at = self.places.letters[self.lane]
+            ends = f"{at} < 0 || {at} + PACK > {self.total(self.row)}"
+            return self.in_a_pack(works), [each for w in works for each in self.element(w)], ends
         tests = list(dict.fromkeys(away for w in works if (away := self.said.away(w))))
         if not tests or self.pack == 1 or self.plan.length < self.plan.tuning.seldom * self.pack:
             return self.in_a_pack(works), [], ""
@@ -445,8 +463,9 @@ class Rows:
     def in_a_pack(self, works: Sequence[Work]) -> list[Text]:
         lines = [each for w in works for each in self.element(w)]
         if self.pack > 1 and lines and self.ragged and not self.whole_packs:
-            letter = self.places.letters[self.lane]
-            return [self.past(f"{letter} + v"), *lines]
+            at = f"{self.places.letters[self.lane]} + v"
+            before = [guard(f"{at} < 0", "continue;")] if self.plan.lead else []
+            return [*before, self.past(at), *lines]
         return lines
 
     def of_packs(self, works: Sequence[Work]) -> tuple[list[Text], list[Work]]:

@@ -119,7 +119,7 @@ RESERVED = frozenset((
     "floor", "fma", "fmax", "fmin", "fmod", "hypot", "ldexp", "log", "log10", "log1p", "log2", "max",
     "min", "pow", "rint", "round", "sin", "sinh", "sqrt", "tan", "tanh", "trunc", "by", "here", "k", "v", "t",
     "n", "p", "s", "r", "u", "at", "e", "from", "to", "mine", "slot", "turn", "room", "fetch", "part",
-    "parts", "row", "rest", "first", "team", "step", "some",
+    "parts", "row", "rest", "first", "team", "step", "some", "lead",
 ))
 # fmt: on
 
@@ -137,6 +137,10 @@ class Places(AxesParameters):
         super().__init__(axes, operands, order, LETTERS)
         self.constant: frozenset[int] = frozenset()
         self.lane = -1  # the axis along which a thread has several elements, v of them
+        # arrays whose rows begin anywhere, all as far behind a multiple of so many elements, at which
+        # packs begin: other arrays are then read one by one
+        self.alike: frozenset[Param] = frozenset()
+        self.multiple = 0
         self.far = (
             any(self.spans(p) >= FAR for p in axes.strides) or math.prod(axes.sizes.values()) >= FAR
         )
@@ -280,6 +284,8 @@ class Places(AxesParameters):
         strides, dtype = self.axes.strides[p], p.var.type.dtype
         if strides.get(self.lane) != 1:
             return 1
+        if self.multiple:
+            return min(self.multiple, WIDEST // dtype.itemsize) if p in self.alike else 1
         operand = self.operands[p.var]
         steps = (s for a, s in strides.items() if a != self.lane)
         parts = [*steps, *rows, operand.offset, operand.loose]
