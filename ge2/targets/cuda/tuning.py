@@ -145,11 +145,13 @@ class Columns:
     together: int = 7  # elements of a row that a thread has though no access moves two of them
     rows: int = 8  # that a thread has at least, before others help it
     # where much is computed for each of many pairs of a row and a column: columns of a thread, threads
-    # of a multiprocessor that keep it busy, and their registers besides what they keep of columns
+    # of a multiprocessor that keep it busy, and their registers besides what they keep of columns: in
+    # all, and for each array of rows
     crossed: int = 4
     pairs: int = 1 << 20
     computing: int = 1024
     others: int = 24
+    address: int = 3
 
 
 @final

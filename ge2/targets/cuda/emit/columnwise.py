@@ -253,8 +253,9 @@ class Lanes:
         read = self.said.read_in(list(self.root.everything()))
         kept = sum(p.var.type.dtype.itemsize for p in read if self.of_columns(p))
         kept += sum(map(words.state_bytes, self.problem.folded))
-        beside = sum(p.var.type.dtype.itemsize for p in read if not self.of_columns(p))
-        each = (kept * self.pack + beside) // 4 + self.tuning.others
+        beside = [p.var.type.dtype.itemsize // 4 for p in read if not self.of_columns(p)]
+        each = kept * self.pack // 4 + sum(beside) + len(beside) * self.tuning.address
+        each += self.tuning.others
         whole = self.chip.registers // (each * self.tuning.block) * self.tuning.block
         return max(min(whole, self.tuning.computing), self.tuning.block)
 
