@@ -126,7 +126,7 @@ def crosses(problem: Problem, over: frozenset[int], tuning: Columns) -> bool:
     kept = math.prod(n for a, n in axes.sizes.items() if a not in over)
     works = [w for w in problem.works if w.kind == "compute" and w.axes & over and w.axes - over]
     many = math.prod(axes.sizes.values()) >= tuning.pairs and kept >= WARP * tuning.crossed
-    return many and sum(w.cost for w in works) >= tuning.costly
+    return many and sum(w.cost for w in works) >= tuning.each
 
 
 @final
