@@ -213,6 +213,20 @@ program.add("reduce_complex", lambda z: (z.sum(), z.mean(0)), "c128[64,8]")
 program.add("reduce_half_types", lambda x: (x.sum(), x.sum(0)), "f16[100,200]")
 
 
+@program("f32[2048,3]", targets=("cuda",))
+def pairs_forces(p):
+    def energy(p):
+        d = p[:, None] - p
+        return (1 / np.sqrt((d * d).sum(-1) + 1e-3)).sum()
+
+    return ge2.grad(energy)(p)
+
+
+@program("f32[40000,6]", "f32[40,6]", targets=("cuda",))
+def pairs_nearest(x, c):
+    return ((x[:, None] - c) ** 2).sum(-1).argmin(1)
+
+
 @program("f32[500,64]")
 def columns_normalised(x):
     return (x - x.mean(0)) / x.std(0)
@@ -285,6 +299,13 @@ program.add("scatter_add_ranked", add_at, "f32[30000,32]", "i32[3000]", "f32[300
 program.add("scatter_add_exact", add_at, "f64[200000]", "i64[200000]", "f64[200000]")
 program.add("scatter_add_blocks", add_at, "f64[1000]", "i64[20000]", "f64[20000]")
 program.add("scatter_add_by_digits", add_at, "f16[70000]", "i32[20000]", "f16[20000]")
+
+
+@program("f32[40000,32]", "i32[20000]", "f32[20000,32]", targets=("cuda",))
+def scatter_add_to_zeros(table, i, u):
+    return ge2.grad(lambda t: (np.take(t, i, 0) * u).sum())(table)
+
+
 program.add(
     "scatter_add_two_axes", lambda x, i, j: x.at[i, j].add(1), "i32[9,9]", "i64[300]", "i64[300]"
 )

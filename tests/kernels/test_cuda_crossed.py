@@ -68,7 +68,7 @@ CASES: Final[dict[str, Case]] = {
     "roots": (roots, roots),
 }
 # points and centres, of which one number or the other is no multiple of what a block or a thread has
-SIZES: Final = ((512, 24), (700, 37), (1028, 6))
+SIZES: Final = ((512, 24), (700, 37), (1028, 64))
 
 
 def compiled(f: Callable[..., Any], chip: Limits = CHIP) -> Any:

@@ -152,11 +152,15 @@ class Columns:
     early: int = 16  # arrays that are read before rows are
     together: int = 7  # elements of a row that a thread has though no access moves two of them
     rows: int = 8  # that a thread has at least, before others help it
-    # where much is computed for each of many pairs of a row and a column: columns of a thread, and
-    # threads of a multiprocessor that keep it busy
-    crossed: int = 4
+    # where so many operations are for each of so many pairs of a row and a column: columns of a
+    # thread, threads of a multiprocessor that keep it busy, and their registers besides what they keep
+    # of columns: in all, and for each array of rows
+    each: int = 8
     pairs: int = 1 << 20
-    computing: int = 512
+    crossed: int = 4
+    computing: int = 1024
+    others: int = 24
+    address: int = 3
 
 
 @final

@@ -41,7 +41,9 @@ class Pack:
 @final
 @record
 class RowLoop:
-    """A loop over rows; in narrow blocks a thread reads some of them at once."""
+    """A loop over rows; in narrow blocks a thread reads some of them at once. `turns`: rows that it goes
+    through without a look at the end, if any number of them.
+    """
 
     at: int
     states: tuple[words.Stage, ...]
@@ -53,6 +55,7 @@ class RowLoop:
     step: str = ""
     unroll: int = 0
     braces: bool = True
+    turns: int = 0
     rooms: tuple[Text, ...] = ()
     reads: tuple[Text, ...] = ()
     kind: ClassVar = "rows"
@@ -61,11 +64,11 @@ class RowLoop:
 @final
 @record
 class End:
-    """The end of a loop over rows."""
+    """The end of a loop over rows, which is one of loops over `turns` of them, or has braces."""
 
     at: int
     after: tuple[words.Stage, ...]
-    narrow: bool
+    turns: bool
     braces: bool
     kind: ClassVar = "end"
 
@@ -125,7 +128,7 @@ def crosses(problem: Problem, over: frozenset[int], tuning: Columns) -> bool:
     kept = math.prod(n for a, n in axes.sizes.items() if a not in over)
     works = [w for w in problem.works if w.kind == "compute" and w.axes & over and w.axes - over]
     many = math.prod(axes.sizes.values()) >= tuning.pairs and kept >= WARP * tuning.crossed
-    return many and sum(w.cost for w in works) >= tuning.costly
+    return many and sum(w.cost for w in works) >= tuning.each
 
 
 @final
@@ -233,8 +236,7 @@ class Lanes:
         if self.narrow is not None:
             return self.narrow.columns, self.narrow.block, 1
         rows = math.prod(self.problem.axes.sizes[a] for a in self.over)
-        threads = self.tuning.computing if self.crossed else self.chip.threads
-        busy = self.chip.multiprocessors * threads
+        busy = self.chip.multiprocessors * self.threads
         columns, block = self.columns_beside(rows), self.tuning.block
         while (
             not split
@@ -248,12 +250,32 @@ class Lanes:
         most = rows // (block // columns * self.tuning.rows)
         return columns, block, max(1, min(wanted, most)) if split else 1
 
+    @property
+    def threads(self) -> int:
+        """Threads that keep a multiprocessor busy; where they compute, as many as have registers for
+        what they keep of their columns.
+        """
+        if not self.crossed:
+            return self.chip.threads
+        read = self.said.read_in(list(self.root.everything()))
+        kept = sum(p.var.type.dtype.itemsize for p in read if self.of_columns(p))
+        kept += sum(map(words.state_bytes, self.problem.folded))
+        beside = [p.var.type.dtype.itemsize // 4 for p in read if not self.of_columns(p)]
+        each = kept * self.pack // 4 + sum(beside) + len(beside) * self.tuning.address
+        each += self.tuning.others
+        whole = self.chip.registers // (each * self.tuning.block) * self.tuning.block
+        return max(min(whole, self.tuning.computing), self.tuning.block)
+
+    def of_columns(self, p: Param) -> bool:
+        """True if an array has another element for another column."""
+        return any(self.problem.axes.strides[p].get(a) for a in self.kept)
+
     def columns_beside(self, rows: int) -> int:
         """Columns of a block. Where all threads have one, or rows are few, none helps another:
         what helpers of a column have is merged by way of shared memory.
         """
         block, units = self.tuning.block, self.chip.multiprocessors
-        if self.packs >= units * (self.tuning.computing if self.crossed else self.chip.threads):
+        if self.packs >= units * self.threads:
             return block
         if self.packs < units * WARP:
             return min(WARP, power(self.packs))
@@ -351,7 +373,7 @@ class Lanes:
             problem.region.kind, problem.text, tuple(self.places.arguments.values()), (),
             self.block if self.over or not self.columns else self.columns, self.grid, tuple(fixed), 0,
             len(problem.region.graph.eqns), tuple(self.said.helpers), self.block,
-            template=f"cuda/{template}.cu.jinja", view=view,
+            self.threads // self.block if self.crossed else 1, template=f"cuda/{template}.cu.jinja", view=view,
         )  # fmt: skip
         return Kernels((main, *self.partials.kernels()), self.partials.temps)
 
@@ -572,13 +594,23 @@ class Lanes:
             rooms, reads, inner = self.several_rows(loop, at + 8)
             rows = RowLoop(at, states, r, total, split, True, rooms=rooms, reads=reads)
         else:
-            inner = self.inside(loop, at + 4)
+            turns = self.at_a_time(height)
+            inner = self.inside(loop, at + (8 if turns else 4))
             braces = bool(split) or not single(inner)
             unroll = self.tuning.unrolled
-            rows = RowLoop(at, states, r, total, split, False, start, step, unroll, braces)
+            step = f"({step})" if turns and " " in step else step
+            rows = RowLoop(at, states, r, total, split, False, start, step, unroll, braces, turns)
         after = tuple(line for w in gathered for line in self.end(w))
-        narrow, braces = rows.narrow, rows.braces
-        return [rows, *inner, End(at + 4 * narrow, after, narrow, braces)]
+        nested = rows.narrow or bool(rows.turns)
+        return [rows, *inner, End(at + 4 * nested, after, nested, rows.braces)]
+
+    def at_a_time(self, height: int) -> int:
+        """Rows that a thread goes through without a look at the end, so that none waits for what
+        the next one reads; 0 if it has no number of them.
+        """
+        rows = math.prod(self.problem.axes.sizes[a] for a in self.over)
+        each = height * self.partials.count * self.tuning.unrolled
+        return self.tuning.unrolled if self.crossed and rows % each == 0 else 0
 
     def first(self, height: int) -> str:
         """The first row of a thread, of those below each other."""

@@ -107,6 +107,8 @@ class CudaRegion(CudaWays):
         assert isinstance(op, Region)
         speed, kept = caps.speed, max((t.size for t in problem.outs), default=1)
         tuning = caps.limits.tuning.requests
+        if variant.name.startswith("pairs"):
+            return speed.of(problem)
         if after_one(op):
             if variant.name == "in two":
                 return speed.of(problem, launches=3)
