@@ -123,6 +123,17 @@ def arguments(names: str, m: int, n: int, rng: np.random.Generator) -> list[Any]
     return [rng.uniform(0.25, 1, shapes[s]).astype(dtypes[d]) for s, d in pairs]
 
 
+def exact_sums(m: int, n: int, out: Any) -> tuple[tuple[Any, Any, Any], Any]:
+    """Factors of few terms of few bits, whose sums are exact, and a bias with which some results are too
+    large for fp8, or no numbers; and the results.
+    """
+    rng = np.random.default_rng(2)
+    a = rng.choice([0.5, 1.0, -2.0, 16.0], (m, 16)).astype(F32)
+    b = rng.choice([0.25, -1.0, 2.0], (n, 16)).astype(F32)
+    c = rng.choice([0, 0, 0.125, 448, -61000, 1e6, -1e6, np.inf, np.nan, -np.nan], n).astype(BF16)
+    return (a, b, c), (a @ b.T + c.astype(F32)).astype(BF16).astype(out)
+
+
 def most_of(a: Any, b: Any) -> Any:
     """The sums of absolute products, in float64, of which tensor cores leave a part out."""
     return np.abs(a.astype("f8")) @ np.abs(b.astype("f8"))
