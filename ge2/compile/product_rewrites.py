@@ -520,8 +520,8 @@ def rewritten(
         return (eqn,)
     stored = out in (BFLOAT16, FLOAT16) or y in rounded or op.precision == "fp8"
     direct = factors == [*eqn.inputs]
-    given = op, *(a.type for a in factors), limits
-    serves = not no_fp8(*given) or not no_groups_fp8(*given)
+    one, other = (a.type for a in factors)
+    serves = "" in (no_fp8(op, one, other, limits), no_groups_fp8(op, one, other, limits))
     if serves and (stored or out in FP8):
         return (*views, *by_tensor_cores(eqn, factors, out))
     return by_bfloat16(eqn, out) if direct else (eqn,)

@@ -42,7 +42,9 @@ def xp() -> Any:
     return gpu.xp
 
 
-def ran(xp: Any, function: Any, xs: Any, family: str, tile: str = "", prefer: Any = OF_GROUPS) -> Any:
+def ran(
+    xp: Any, function: Any, xs: Any, family: str, tile: str = "", prefer: Any = OF_GROUPS
+) -> Any:
     """The results of a kernel of the family, which have the same bits each run."""
     given = tuple(map(xp.asarray, xs))
     with config.using(prefer=prefer, pins=(Pin(family, tile),) if tile else ()):

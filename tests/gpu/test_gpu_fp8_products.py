@@ -31,7 +31,9 @@ def test_values_are_those_of_numpy(name: str, sizes: tuple[int, int, int]) -> No
     given = tuple(map(gpu.xp.asarray, (x, y, s, t)))
     compiled = ge2.jit(quantised(function))
     found = compiled(*given)
-    chosen = [c for c in compiled.lower(*given).choices.values() if isinstance(c.problem.op, PRODUCTS)]
+    chosen = [
+        c for c in compiled.lower(*given).choices.values() if isinstance(c.problem.op, PRODUCTS)
+    ]
     some = [c for c in chosen if E4M3 in {t.dtype for t in c.problem.inputs}]
     whole = gpu.limits.generation >= 89 and all(size % 16 == 0 for size in sizes)
     assert bool(some) == (whole or gpu.limits.generation == 90)

@@ -84,7 +84,9 @@ def test_layers(name: str, tile: str) -> None:
     function, others, exact = LAYERS[name]
     (a, b), right = factors(200, 144, 272), E5M2 if name == "mixed types" else E4M3
     xs = arguments(others, 200, 144, np.random.default_rng(1))
-    found = ran(function, (a, b, *xs), FUSED, tile="" if "narrow" in tile and "float32" in name else tile)
+    found = ran(
+        function, (a, b, *xs), FUSED, tile="" if "narrow" in tile and "float32" in name else tile
+    )
     most = most_of(low(a), low(b, right).T)
     wanted = exact(low(a) @ low(b, right).T, *(x.astype("f8") for x in xs))
     results = found if isinstance(found, tuple) else (found,)
@@ -134,19 +136,21 @@ def test_pairs(tile: str) -> None:
     (a, b), (_, c) = factors(136, 88, 272), factors(136, 88, 272, seed=5)
     found = ran(lambda a, b, c: silu(of_fp8(a, b)) * of_fp8(a, c), (a, b, c), PAIR, (PAIR,), tile)
     t, u = low(a) @ low(b).T, low(a) @ low(c).T
-    most = FEW * (most_of(low(a), low(b).T) * (np.abs(u) + 1) + most_of(low(a), low(c).T) * (np.abs(t) + 1))
-    assert (np.abs(found.astype("f8") - silu(t) * u) <= 2.0**-7 * np.abs(silu(t) * u) + 2 * most).all()
+    most = FEW * (
+        most_of(low(a), low(b).T) * (np.abs(u) + 1) + most_of(low(a), low(c).T) * (np.abs(t) + 1)
+    )
+    assert (
+        np.abs(found.astype("f8") - silu(t) * u) <= 2.0**-7 * np.abs(silu(t) * u) + 2 * most
+    ).all()
 
 
 @needs_compiler
 @pytest.mark.exhaustive
-@pytest.mark.parametrize(
-    "shape", [(40, 48, 77), (333, 40, 41), (64, 64, 144)], ids=str
-)
+@pytest.mark.parametrize("shape", [(40, 48, 77), (333, 40, 41), (64, 64, 144)], ids=str)
 @pytest.mark.parametrize("types", TYPES)
 def test_copies_of_operands_whose_terms_are_apart(types: str, shape: tuple[int, int, int]) -> None:
     """As NumPy's own `a @ b` has the right one, or whose rows are no multiples of 16 bytes apart."""
-    (m, n, k), (left, right), (a, b) = shape, TYPES[types], factors(*shape)
+    (left, right), (a, b) = TYPES[types], factors(*shape)
 
     def product(a: Any, b: Any) -> Any:
         return np.tanh(a.astype(left).astype(F16) @ b.astype(right).astype(F16))
@@ -280,7 +284,9 @@ def test_float32_is_ieee_but_where_it_may_not_be() -> None:
     for precision, native in (None, False), ("fp8", True):
         with config.using(executor="shim", tuning=(H200,)):
             chosen = ge2.jit(product(precision)).lower(a, b).choices.values()
-        assert native == any(E4M3 in (t.dtype for t in c.problem.inputs) and "wgmma" in c.family.name for c in chosen)
+        assert native == any(
+            E4M3 in (t.dtype for t in c.problem.inputs) and "wgmma" in c.family.name for c in chosen
+        )
 
 
 @needs_compiler

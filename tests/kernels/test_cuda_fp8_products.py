@@ -49,7 +49,9 @@ def test_values_are_those_of_numpy(name: str, sizes: tuple[int, int, int], chip:
     assert found.dtype == out
     most = most_of(x.astype(E4M3), y.astype(E4M3)) * (1.0, 0.25, 0.375)[scales]
     wanted = exact(x, y, s, t, scales)
-    assert beyond(found, wanted, most) <= 1 if some else judge(found, wanted, k, roundings=2) is None
+    assert (
+        beyond(found, wanted, most) <= 1 if some else judge(found, wanted, k, roundings=2) is None
+    )
 
 
 def after(function: Any, *types: ArrayType, limits: Any = H200) -> str:

@@ -353,8 +353,8 @@ class BlasEpilogue(Cuda):
             return why
         if caps is None or not problem.settled:
             return ""
-        types = (x.type for x in op.product.inputs)
-        if left in FP8 and (why := no_fp8(op.product.op, *types, caps.limits)):
+        a, b = (x.type for x in op.product.inputs)
+        if left in FP8 and (why := no_fp8(op.product.op, a, b, caps.limits)):
             return why
         return misplaced(problem, found, caps)
 

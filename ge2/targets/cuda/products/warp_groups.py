@@ -193,7 +193,8 @@ def stages_of(tile: WgmmaTile, after: Epilogue, chip: Chip, left: int = LINE) ->
     """
     whole = chip.most + chip.tuning.spare  # it has no other arrays in shared memory
     most = tile.stages + tile.narrow
-    return min(most, (whole - beside(tile, after)) // (tile.rings * (stage_of(tile, left) + 2 * 8)))
+    each = (1 + tile.apart) * (stage_of(tile, left) + 2 * 8)
+    return min(most, (whole - beside(tile, after)) // each)
 
 
 @final
@@ -215,7 +216,7 @@ class WarpgroupProduct(TensorCores):
         after, tile, view = self.after, self.tile, self.view()
         stage, strip, room = stage_of(tile, self.left), strip_of(tile), room_of(tile, self.after)
         stages = stages_of(tile, after, self.chip, self.left)
-        whole = tile.rings * stages
+        whole = (1 + tile.apart) * stages
         shared = whole * (stage + 2 * 8) + beside(tile, after)
         barriers = shared - whole * 16 - 32
         fixed = (
