@@ -54,7 +54,10 @@ def exact(x: Any, y: Any, s: Any, t: Any, scales: int) -> Any:
 OF_GROUPS: Final = "wgmma product", "wgmma product and region"
 OF_COPIES: Final = "wgmma product of copies", "wgmma product of copies and region"
 PAIR: Final = "wgmma pair of products and region"
-TILES: Final = "128 x 128", "128 x 128, narrow strips", "64 x 128", "64 x 64"
+TILES: Final = (
+    "128 x 128", "128 x 128, narrow strips", "64 x 128", "64 x 64", "256 x 128", "128 x 192",
+    "256 x 128, narrow strips", "128 x 192, narrow strips",
+)  # fmt: skip
 TYPES: Final = {f"{a.name} x {b.name}": (a, b) for a in (E4M3, E5M2) for b in (E4M3, E5M2)}
 # Tensor cores cut off 33 numbers in each step below the 14th bit of the largest, and a thread adds up
 # the sums of four steps: of numbers of both signs that errs by at most this part of the sum of

@@ -320,7 +320,8 @@ class WgmmaTile:
     memory. `cost`: how long its products take beside those of the others, and `long` where sums are
     long; `drain`: how long its elements take to leave. `narrow`: elements leave by strips of half
     the usual width, whose room is one for more stages. `pair`: it has sums of two products. `apart`:
-    those of each stage are added to others, and warp groups have so many stages each.
+    those of each stage are added to others, and warp groups have so many stages each, or are
+    `shared` by both, who have a half of the rows each.
     """
 
     rows: int
@@ -333,10 +334,16 @@ class WgmmaTile:
     narrow: bool = False
     pair: bool = False
     apart: bool = False
+    shared: bool = False
 
     @property
     def products(self) -> int:
         return 2 if self.pair else 1
+
+    @property
+    def lines(self) -> int:
+        """Rows of a warp group."""
+        return self.rows // (1 + self.shared)
 
 
 @final
@@ -355,6 +362,7 @@ class Wgmma:
     few: tuple[WgmmaTile, ...] = (  # of fp8; costs are estimates
         WgmmaTile(128, 128, 3, apart=True), WgmmaTile(64, 128, 4, 1.3, 1.3, apart=True),
         WgmmaTile(64, 64, 6, 1.7, 1.85, drain=1.3, apart=True),
+        WgmmaTile(256, 128, 4, apart=True, shared=True), WgmmaTile(128, 192, 5, apart=True, shared=True),
     )  # fmt: skip
     exclusive: float = 1.5  # times as long as beside the other warp group one takes by itself
     rate: int = (
