@@ -28,7 +28,7 @@ from ge2.targets.cuda.tuning import WgmmaTile
 
 THREADS: Final = 384  # two warp groups that multiply, and one that copies
 FEW: Final = 16  # terms of a box of elements of four bytes, whose rows lie in banks of their own
-STAGES: Final = "tiles of operands in shared memory", "the same, of each group"
+STAGES: Final = "tiles of operands in shared memory", "of operands' tiles that a group has"
 OF_TILE: Final = "of a tile of the result", "of half a tile of the result"
 MAPPED: Final = 4  # axes of an operand at most: terms, lines and two of batches
 
