@@ -405,6 +405,16 @@ program.add(
     "f16[69]",
     targets=CUDA,
 )
+
+
+@program("f32[2048,512]", "f32[1024,512]", "bf16[1024]", targets=CUDA)
+def layer_of_fp8(x: Any, w: Any, b: Any) -> Any:
+    """Of tiles that have stages of their own, and of results that are fp8 again."""
+    low = x.astype(ge2.numpy.float8_e4m3fn).astype(b.dtype)
+    y = low @ w.astype(ge2.numpy.float8_e4m3fn).T.astype(b.dtype)
+    return np.maximum(y + b, 0).astype(ge2.numpy.float8_e5m2)
+
+
 program.add("product_of_copies", np.matmul, "bf16[2047,2047]", "bf16[2047,2047]", targets=CUDA)
 program.add(
     "layer_of_copies",

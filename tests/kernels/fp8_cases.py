@@ -54,7 +54,10 @@ def exact(x: Any, y: Any, s: Any, t: Any, scales: int) -> Any:
 OF_GROUPS: Final = "wgmma product", "wgmma product and region"
 OF_COPIES: Final = "wgmma product of copies", "wgmma product of copies and region"
 PAIR: Final = "wgmma pair of products and region"
-TILES: Final = "128 x 128", "128 x 128, narrow strips", "64 x 128", "64 x 64"
+TILES: Final = (
+    "128 x 128", "128 x 128, narrow strips", "64 x 128", "64 x 64", "256 x 128", "128 x 192",
+    "256 x 128, narrow strips", "128 x 192, narrow strips",
+)  # fmt: skip
 TYPES: Final = {f"{a.name} x {b.name}": (a, b) for a in (E4M3, E5M2) for b in (E4M3, E5M2)}
 # Tensor cores cut off 33 numbers in each step below the 14th bit of the largest, and a thread adds up
 # the sums of four steps: of numbers of both signs that errs by at most this part of the sum of
@@ -121,6 +124,17 @@ def arguments(names: str, m: int, n: int, rng: np.random.Generator) -> list[Any]
     dtypes = {"bf16": BF16, "f4": F32}
     pairs = (name.split(":") for name in names.split())
     return [rng.uniform(0.25, 1, shapes[s]).astype(dtypes[d]) for s, d in pairs]
+
+
+def exact_sums(m: int, n: int, out: Any) -> tuple[tuple[Any, Any, Any], Any]:
+    """Factors of few terms of few bits, whose sums are exact, and a bias with which some results are too
+    large for fp8, or no numbers; and the results.
+    """
+    rng = np.random.default_rng(2)
+    a = rng.choice([0.5, 1.0, -2.0, 16.0], (m, 16)).astype(F32)
+    b = rng.choice([0.25, -1.0, 2.0], (n, 16)).astype(F32)
+    c = rng.choice([0, 0, 0.125, 448, -61000, 1e6, -1e6, np.inf, np.nan, -np.nan], n).astype(BF16)
+    return (a, b, c), (a @ b.T + c.astype(F32)).astype(BF16).astype(out)
 
 
 def most_of(a: Any, b: Any) -> Any:

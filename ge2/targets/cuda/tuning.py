@@ -395,7 +395,8 @@ class WgmmaTile:
     memory. `cost`: how long its products take beside those of the others, and `long` where sums are
     long; `drain`: how long its elements take to leave. `narrow`: elements leave by strips of half
     the usual width, whose room is one for more stages. `pair`: it has sums of two products. `apart`:
-    sums of each stage are added to others, as of fp8, and each warp group has so many stages.
+    those of each stage are added to others, and warp groups have so many stages each, or are
+    `shared` by both, who have a half of the rows each.
     """
 
     rows: int
@@ -408,15 +409,16 @@ class WgmmaTile:
     narrow: bool = False
     pair: bool = False
     apart: bool = False
+    shared: bool = False
 
     @property
     def products(self) -> int:
         return 2 if self.pair else 1
 
     @property
-    def rings(self) -> int:
-        """Warp groups that have stages of their own, or one ring of stages for both."""
-        return 2 if self.apart else 1
+    def lines(self) -> int:
+        """Rows of a warp group."""
+        return self.rows // (1 + self.shared)
 
 
 @final
@@ -428,25 +430,19 @@ class Wgmma:
         WgmmaTile(128, 192, 4, drain=1.15), WgmmaTile(128, 128, 5, 1.02, 1.05),
         WgmmaTile(64, 64, 8, 1.7, 1.85, drain=1.3),
     )  # fmt: skip
-    # of two products, where registers have 128 sums; costs are those of such tiles of one. Of 96
-    # columns no boxes of 64 are
+    # of two products, where registers have 128 sums; costs are those of one. Boxes have 64 columns
     pairs: tuple[WgmmaTile, ...] = (
         WgmmaTile(128, 64, 5, 1.02, 1.05, pair=True), WgmmaTile(64, 64, 8, 1.3, 1.3, pair=True),
     )  # fmt: skip
-    # of fp8, beside whose sums a thread has those of a stage, of 64 rows. Costs are estimates
-    few: tuple[WgmmaTile, ...] = (
+    few: tuple[WgmmaTile, ...] = (  # of fp8; costs are estimates
         WgmmaTile(128, 128, 3, apart=True), WgmmaTile(64, 128, 4, 1.3, 1.3, apart=True),
         WgmmaTile(64, 64, 6, 1.7, 1.85, drain=1.3, apart=True),
+        WgmmaTile(256, 128, 4, apart=True, shared=True), WgmmaTile(128, 192, 5, apart=True, shared=True),
     )  # fmt: skip
-    few_pairs: tuple[WgmmaTile, ...] = (
-        WgmmaTile(128, 64, 3, pair=True, apart=True),
-        WgmmaTile(64, 64, 4, 1.3, 1.3, pair=True, apart=True),
-    )  # fmt: skip
-    # times as long as beside the other group, which multiplies meanwhile, sums of fp8 take by
-    # themselves: a thread adds those of a stage before it goes on
-    exclusive: float = 1.5
-    # operations of half types in a clock of a multiprocessor: of tf32 a half, of fp8 twice as many
-    rate: int = 4096
+    exclusive: float = 1.5  # times as long as beside the other warp group one takes by itself
+    rate: int = (
+        4096  # operations of half types in a clock of a multiprocessor; tf32 half, fp8 twice
+    )
     clock: float = 1.7e9  # a second, under load
     # bytes of arrays and results that a warp group moves in a second while the other multiplies, and
     # the part of it by narrow strips and by packs, where a sum is four bytes more
@@ -454,12 +450,10 @@ class Wgmma:
     narrow: float = 0.85
     packs: float = 0.7
     lost: float = 0.1  # of the time of products, for each stage that strips take the room of
-    # times as long where rows of a factor are no multiples of so many bytes: 8192x1000x784 took 38 us, not 18
-    sectors: float = 2.1
-    sector: int = 32
+    sectors: float = 2.1  # times as long where rows of a factor
+    sector: int = 32  # are no multiples of so many bytes: 8192x1000x784 took 38 us, not 18
     thin: int = 32  # of rows or columns: fewer fill no half of a tile
-    # sums of a tile, beside more of which registers do not hold vectors that an operand is made of
-    crowded: int = 128 * 128
+    crowded: int = 128 * 128  # sums beside more of which no vectors fit that an operand is made of
     short: int = 64  # equations up to which elements may leave in registers
     unrolled: int = 12  # equations up to which they are written out for each strip
     strips: int = 3  # arrays, and results, for which there is room in shared memory
@@ -467,9 +461,8 @@ class Wgmma:
     # terms from which on a library splits sums, if so many times the least time is lost otherwise
     long: int = 2048
     idle: float = 1.3
-    # terms from which on a library takes so many times the least time, by larger tiles
-    longest: int = 8192
-    library: float = 1.06
+    longest: int = 8192  # terms from which on a library takes
+    library: float = 1.06  # so many times the least time, by larger tiles
 
     def rate_of(self, dtype: np.dtype) -> float:
         """Operations of a multiprocessor in a second."""
@@ -477,9 +470,9 @@ class Wgmma:
 
     def tiles_of(self, dtype: np.dtype, pair: bool) -> tuple[WgmmaTile, ...]:
         """The tiles of products of a dtype, or of pairs of them."""
-        if dtype.itemsize == 1:
-            return self.few_pairs if pair else self.few
-        return self.pairs if pair else self.tiles
+        if dtype.itemsize > 1:
+            return self.pairs if pair else self.tiles
+        return tuple(replace(t, stages=3, apart=True) for t in self.pairs) if pair else self.few
 
     def cost_of(self, tile: WgmmaTile, sums: int) -> float:
         """Returns how long products of so many terms take beside those in other tiles."""

@@ -328,8 +328,8 @@ class WgmmaKernels(OnTensorCores):
         return Kernels((WarpgroupProduct(*given, tile, chip, after).kernel(),))
 
     def sums_of(self, product: Product, tile: WgmmaTile, after: Epilogue) -> int:
-        """One for each warp of a group."""
-        return 4 * tiles_down(product.axes, tile)
+        """One for each warp of a group, or of both."""
+        return 4 * (1 + tile.shared) * tiles_down(product.axes, tile)
 
 
 class OfCopies(WgmmaKernels):

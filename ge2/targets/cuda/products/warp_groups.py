@@ -28,7 +28,8 @@ from ge2.targets.cuda.tuning import WgmmaTile
 
 THREADS: Final = 384  # two warp groups that multiply, and one that copies
 FEW: Final = 16  # terms of a box of elements of four bytes, whose rows lie in banks of their own
-STAGES: Final = "tiles of operands in shared memory", "the same, of each group"
+STAGES: Final = "tiles of operands in shared memory", "of operands' tiles that a group has"
+OF_TILE: Final = "of a tile of the result", "of half a tile of the result"
 MAPPED: Final = 4  # axes of an operand at most: terms, lines and two of batches
 
 
@@ -106,6 +107,7 @@ class WgmmaView:
     a: Matrix
     b: Matrix
     apart: bool
+    shared: bool
     pair: bool
     several: bool
     batch: tuple[Text, ...]
@@ -167,6 +169,11 @@ def uncopied(line: int, term: int, steps: Sequence[int], operand: Operand, dtype
     return "" if 2 + sum(map(bool, steps)) <= MAPPED else "an operand has too many axes"
 
 
+def rings_of(tile: WgmmaTile) -> int:
+    """Rings of stages: one for both warp groups, unless they multiply at once in tiles of their own."""
+    return 2 if tile.apart and not tile.shared else 1
+
+
 def stage_of(tile: WgmmaTile, left: int = LINE) -> int:
     """Bytes of the tiles of all operands; `left`: those of a row of the left one's."""
     return tile.rows * left + tile.products * tile.columns * LINE
@@ -174,7 +181,7 @@ def stage_of(tile: WgmmaTile, left: int = LINE) -> int:
 
 def strip_of(tile: WgmmaTile) -> int:
     """Bytes of a strip of a tile."""
-    return tile.rows * LINE // (2 if tile.narrow else 1)
+    return tile.lines * LINE // (2 if tile.narrow else 1)
 
 
 def room_of(tile: WgmmaTile, after: Epilogue) -> int:
@@ -193,7 +200,8 @@ def stages_of(tile: WgmmaTile, after: Epilogue, chip: Chip, left: int = LINE) ->
     """
     whole = chip.most + chip.tuning.spare  # it has no other arrays in shared memory
     most = tile.stages + tile.narrow
-    return min(most, (whole - beside(tile, after)) // (tile.rings * (stage_of(tile, left) + 2 * 8)))
+    each = rings_of(tile) * (stage_of(tile, left) + 2 * 8)
+    return min(most, (whole - beside(tile, after)) // each)
 
 
 @final
@@ -215,14 +223,14 @@ class WarpgroupProduct(TensorCores):
         after, tile, view = self.after, self.tile, self.view()
         stage, strip, room = stage_of(tile, self.left), strip_of(tile), room_of(tile, self.after)
         stages = stages_of(tile, after, self.chip, self.left)
-        whole = tile.rings * stages
+        whole = rings_of(tile) * stages
         shared = whole * (stage + 2 * 8) + beside(tile, after)
         barriers = shared - whole * 16 - 32
         fixed = (
-            Fixed("ROWS", tile.rows, "of a tile of the result"),
+            Fixed("ROWS", tile.lines, OF_TILE[tile.shared]),
             Fixed("COLUMNS", tile.columns, "of a tile of the result"),
             Fixed("TERMS", self.terms, "of a sum, that a stage has"),
-            Fixed("STAGES", stages, STAGES[tile.apart]),
+            Fixed("STAGES", stages, STAGES[rings_of(tile) - 1]),
             Fixed("STAGE", stage, "bytes of a stage"),
             Fixed("BARRIERS", barriers, "their place in shared memory"),
             Fixed("VECTORS", barriers - after.vectors * 2 * tile.columns, "likewise"),
@@ -258,7 +266,7 @@ class WarpgroupProduct(TensorCores):
         (left, right), several = (OF_GROUPS[x] for x in self.dtypes), self.count > 1
         return WgmmaView(
             left, right, self.tile.products * self.tile.columns, self.terms // 4, a, b,
-            self.tile.apart, self.tile.pair, several, tuple(batch), self.after, made,
+            self.tile.apart, self.tile.shared, self.tile.pair, several, tuple(batch), self.after, made,
         )  # fmt: skip
 
     def made_left(self, batch: list[str]) -> MadeLeft | None:
@@ -329,7 +337,7 @@ class WarpgroupProduct(TensorCores):
     def strips(self, x: Strips, role: str) -> None:
         """The tensor map of an array that lies as the result does, among the arguments."""
         width, row = self.after.width, self.after.width * x.dtype.itemsize
-        inner = [(self.rows.size, x.step, self.tile.rows), (self.columns.size, 1, width)]
+        inner = [(self.rows.size, x.step, self.tile.lines), (self.columns.size, 1, width)]
         outer = [(self.count, x.step * self.rows.size, 1)] if self.count > 1 else []
         shape, strides, box = zip(*outer, *inner, strict=True)
         self.map(f"{x.name}_tiles", role, x.operand, Tiles(x.dtype, shape, strides, box, row))

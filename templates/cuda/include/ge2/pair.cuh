@@ -55,16 +55,20 @@ GE2_FN uint32_t ge2_rounded_pair_f16(const ge2_some<float, 2> &x) {
 /* Two floats rounded to fp8, as `ge2_cast_f32_f8_...` does it. The instruction stops at the largest number, where these go on to
  * NaN or infinity, and its NaN has no sign. */
 #if !defined(GE2_SHIM) && __CUDA_ARCH__ >= 890
-GE2_FN uint32_t ge2_below_f8_e4m3fn(float x) { return fabsf(x) > 464.0f; }
-GE2_FN uint32_t ge2_below_f8_e5m2(float x) { return x != x ? 0xffu : fabsf(x) >= 61440.0f; }
 #define GE2_FP8_PAIR(t, instruction) \
     GE2_FN uint16_t ge2_rounded_pair_##t(const ge2_some<float, 2> &x) { \
-        uint16_t pair; \
-        asm("cvt.rn.satfinite." #instruction "x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(x.at[1]), "f"(x.at[0])); \
-        const uint32_t low = ((pair & 0x7fu) + ge2_below_##t(x.at[0])) & 0x7f, first = __float_as_uint(x.at[0]) >> 24 & 0x80; \
-        const uint32_t high = ((pair >> 8 & 0x7fu) + ge2_below_##t(x.at[1])) & 0x7f, second = __float_as_uint(x.at[1]) >> 24 & 0x80; \
-        return (uint16_t)(low | first | (high | second) << 8); \
+        uint16_t rounded; \
+        asm("cvt.rn.satfinite." #instruction "x2.f32 %0, %1, %2;" : "=h"(rounded) : "f"(x.at[1]), "f"(x.at[0])); \
+        uint32_t pair = rounded; \
+        ge2_beyond_##t(x.at[0], 1, pair); \
+        ge2_beyond_##t(x.at[1], 0x100, pair); \
+        return (uint16_t)(pair | (__byte_perm(__float_as_uint(x.at[0]), __float_as_uint(x.at[1]), 0x73) & 0x8080)); \
     }
+GE2_FN void ge2_beyond_f8_e4m3fn(float x, uint32_t bit, uint32_t &pair) { if (fabsf(x) > 464.0f) pair |= bit; }
+GE2_FN void ge2_beyond_f8_e5m2(float x, uint32_t bit, uint32_t &pair) {
+    if (fabsf(x) >= 61440.0f) pair += bit;
+    if (x != x) pair ^= bit;
+}
 #else
 #define GE2_FP8_PAIR(t, instruction) \
     GE2_FN uint16_t ge2_rounded_pair_##t(const ge2_some<float, 2> &x) { \
