@@ -31,6 +31,7 @@ from ge2.passes.fusion_group import results_together
 from ge2.passes.hoist import sums_after
 from ge2.passes.indices import drawn, indexed, join_scatters
 from ge2.passes.moves_inside import moves_inside
+from ge2.passes.online_sums import online_sums
 from ge2.passes.products import half_results, products_to_sums, short_sums, tiny_products
 from ge2.passes.reads import few_ranks, order_statistics, slices_first
 from ge2.passes.roll import roll
@@ -130,8 +131,8 @@ PIPELINES: Final[dict[str, tuple[Pass, ...]]] = {
     "cuda": (
         *FIRST, few_ranks, order_statistics, half_results, fp8_products, recompute, tiny_products, short_sums,
         roll, whole, stack, stack_all, sums_after, slices_first, gated_products, join_scatters,
-        products_to_sums, fuse, split_live_ranges, epilogue, prologue, indexed, drawn, resident, moves_inside,
-        rows_inside, results_together, constants_late, reads_first, with_copies, views_first,
+        products_to_sums, online_sums, fuse, split_live_ranges, epilogue, prologue, indexed, drawn, resident,
+        moves_inside, rows_inside, results_together, constants_late, reads_first, with_copies, views_first,
     ),
 }
 
@@ -146,8 +147,8 @@ LIMITED: Final[dict[str, tuple[Pass, ...]]] = {
     ),
     "cuda": (
         few_ranks, order_statistics, half_results, fp8_products, tiny_products, short_sums, whole, stack,
-        slices_first, join_scatters, products_to_sums, fuse, indexed, drawn, resident, moves_inside,
-        rows_inside, constants_late, reads_first, with_copies, views_first,
+        slices_first, join_scatters, products_to_sums, online_sums, fuse, indexed, drawn, resident,
+        moves_inside, rows_inside, constants_late, reads_first, with_copies, views_first,
     ),
 }
 # fmt: on

@@ -333,7 +333,7 @@ class Rows:
         found = [
             w
             for w in self.gathered(loop)
-            if words.op_of(w).name == "reduce_sum" and w.over <= set(self.row)
+            if words.op_of(w).name in ("reduce_sum", "reduce_sum_exp") and w.over <= set(self.row)
         ]
         self.said.striped = {w: f"{words.state_of(w)}_of[v]" for w in found}
         return found

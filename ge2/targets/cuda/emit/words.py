@@ -60,6 +60,7 @@ TYPES = re.compile(r"\bge2_c(?:64|128)\b")
 # fmt: off
 FOLDS = frozenset((
     "indexed", "first", "at", "argmax", "argmin", "compensate", "compensated", "lowest", "highest",
+    "exps", "no_exps", "add_exps", "exp_of", "sum_of_exps",
 ))
 # fmt: on
 FIRST = {"cast": "cast", "pair": "pair", "random": "random", "index": "index", "sort": "sort"}
@@ -392,13 +393,19 @@ def indexed(w: Work) -> bool:
     return isinstance(op_of(w), ArgReduce)
 
 
+def plain(w: Work) -> bool:
+    """True if the state is a number."""
+    return bool(op_of(w).lowering.state == "{0}")
+
+
 def state_type(w: Work) -> str:
-    return f"ge2_indexed_{SUFFIX[dtype_of(w)]}" if indexed(w) else GATHERED[dtype_of(w)]
+    dtype, state = dtype_of(w), op_of(w).lowering.state
+    return GATHERED[dtype] if plain(w) else f"{state.partition('<')[0]}_{SUFFIX[dtype]}"
 
 
 def state_bytes(w: Work) -> int:
     size = dtype_of(w).itemsize
-    return max(16, size + 8) if indexed(w) else size
+    return max(16, size + 8) if indexed(w) else size if plain(w) else 3 * size
 
 
 def start(w: Work) -> str:
@@ -427,7 +434,7 @@ def merged_text(w: Work, mine: str, other: str) -> str:
 def taken_in(w: Work, mine: str, value: str, index: str) -> str:
     """The statement that takes a value into a state; `index` is its place along the axis."""
     dtype = dtype_of(w)
-    if indexed(w):
+    if not plain(w):
         value = expression(op_of(w).lowering.lift, [value, index], dtype, dtype)
     return f"{mine} = {merged_text(w, mine, value)};"
 
@@ -444,6 +451,7 @@ def merge_of(w: Work) -> str:
 def read(w: Work, text: str) -> str:
     """The result that a state holds."""
     assert w.y is not None
-    if indexed(w):
-        return f"{text}.index"
+    if not plain(w):
+        dtype = dtype_of(w)
+        return expression(op_of(w).lowering.read, [text], dtype, dtype)
     return text if dtype_of(w) == w.y.dtype else f"({HELD[w.y.dtype]}){text}"
