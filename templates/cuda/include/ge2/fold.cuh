@@ -62,12 +62,17 @@ GE2_INDEXED(f64, double, GE2_LESS)
     GE2_FN ge2_exps_##t ge2_no_exps_##t() { return {ge2_lowest_##t(), LEAST, 0}; } \
     GE2_FN ge2_exps_##t ge2_exp_of_##t(T x) { return {x, x, 1}; } \
     GE2_FN ge2_exps_##t ge2_add_exps_##t(ge2_exps_##t a, ge2_exps_##t b) { \
-        a.most = ge2_max_##t(a.most, b.most); \
-        if (__builtin_expect(a.most - a.from > 16, 0)) { \
-            a.sum *= ge2_exp_##t(a.from - a.most); \
-            a.from = a.most; \
-        } \
-        a.sum += b.sum * ge2_exp_##t(b.from - a.from); \
+        const T most = ge2_max_##t(a.most, b.most), from = most - a.from > 16 ? most : a.from; \
+        return {most, from, a.sum * ge2_exp_##t(a.from - from) + b.sum * ge2_exp_##t(b.from - from)}; \
+    } \
+    /* the same of N elements, of which the largest is found first */ \
+    template <int N> \
+    GE2_FN ge2_exps_##t ge2_take_exps_##t(ge2_exps_##t a, const T (&x)[N]) { \
+        T sum = 0; \
+        for (int v = 0; v < N; v++) a.most = ge2_max_##t(a.most, x[v]); \
+        if (a.most - a.from > 16) a.sum *= ge2_exp_##t(a.from - a.most), a.from = a.most; \
+        for (int v = 0; v < N; v++) sum += ge2_exp_##t(x[v] - a.from); \
+        a.sum += sum; \
         return a; \
     } \
     /* not a number where `most` is not finite, as exp(inf - inf) is */ \
