@@ -440,7 +440,11 @@ class Values:
         (y,) = eqn.outs
         x = self.wide(self.read(eqn.inputs[0], at))
         over = {at[i] for i in folded_axes(eqn.op)} - {NONE}
-        counts = eqn.op.name in ("reduce_sum", "reduce_prod")  # others take no notice of repetition
+        counts = eqn.op.name in (
+            "reduce_sum",
+            "reduce_prod",
+            "reduce_sum_exp",
+        )  # others take no notice of repetition
         repeated = tuple(sorted(over - set(x.axes))) if counts else ()
         axes = tuple(a for a in x.axes if a not in over)
         self.make(

@@ -34,6 +34,7 @@ from ge2.passes.loops.roll import roll
 from ge2.passes.loops.roll_offsets import roll_offsets
 from ge2.passes.loops.rolled_to_scan import stack, stack_all
 from ge2.passes.moves_inside import moves_inside, rows_inside
+from ge2.passes.online_sums import online_sums
 from ge2.passes.pairs import mirrored, short_sums
 from ge2.passes.products import half_results, products_to_sums, tiny_products
 from ge2.passes.reads import few_ranks, order_statistics, slices_first
@@ -130,7 +131,8 @@ PIPELINES: Final[dict[str, tuple[Pass, ...]]] = {
     "cuda": (
         *FIRST, few_ranks, order_statistics, half_results, fp8_products, recompute, tiny_products, mirrored,
         short_sums, roll, whole, stack, stack_all, sums_after, slices_first, gated_products, join_scatters,
-        sums_of_zeros, products_to_sums, fuse, split_live_ranges, epilogue, prologue, indexed, drawn, resident,
+        sums_of_zeros, products_to_sums, online_sums, fuse, split_live_ranges, epilogue, prologue, indexed, drawn,
+        resident,
         moves_inside, rows_inside, results_together, constants_late, reads_first, with_copies, views_first,
     ),
 }
@@ -146,7 +148,8 @@ LIMITED: Final[dict[str, tuple[Pass, ...]]] = {
     ),
     "cuda": (
         few_ranks, order_statistics, half_results, fp8_products, tiny_products, mirrored, short_sums, whole,
-        stack, slices_first, join_scatters, sums_of_zeros, products_to_sums, fuse, indexed, drawn, resident,
+        stack, slices_first, join_scatters, sums_of_zeros, products_to_sums, online_sums, fuse, indexed, drawn,
+        resident,
         moves_inside, rows_inside, constants_late, reads_first, with_copies, views_first,
     ),
 }

@@ -141,6 +141,7 @@ class Statements:
         self.apart = False  # whether no current element is at a place that it is compared with
         self.near = ""  # "_near" where no such number is far from 1
         self.striped: dict[Work, str] = {}  # states of which each neighbour has its own
+        self.packed: dict[Work, str] = {}  # folds that take in neighbours at once, which are there
         # random bits, and what is read at indices, of which several elements were made before
         self.drawn: dict[Held, str] = {}
         self.widened: set[Param] = set()  # arrays of half types that were read as floats
@@ -170,6 +171,8 @@ class Statements:
             return self.stored(w)
         assert w.step is not None and w.y is not None
         comment = self.note(w.step.eqn)
+        if w in self.packed:
+            return Text(f"{self.packed[w]}[v] = {self.operand(w.xs[0])};", comment)
         if w.kind == "fold":
             return Text(self.fused(w) or self.taken(w), comment)
         if w.y in self.roots:

@@ -269,10 +269,11 @@ class Rows:
         waits, self.waits = self.waits, False
         self.gone |= {each.fold for each in picks}
         works = without(works, self.gone, self.said)
-        striped = self.stripe(loop)
+        striped, packed = self.stripe(loop), self.packed(loop)
         prepared: list[Reduction] = [*self.prepared(works), *map(self.stripes, striped)]
+        prepared += [words.neighbours(w, self.said.packed[w]) for w in packed]
         loops, near = self.looped(works)
-        self.said.striped = {}
+        self.said.striped, self.said.packed = {}, {}
         folds: list[Reduction] = [self.together(w) for w in striped]
         folds += [line for w in self.gathered(loop) for line in self.merged(w)]
         return [Pass(at, states, at_once, waits, tuple(prepared), loops, near, tuple(folds))]
@@ -295,6 +296,8 @@ class Rows:
 
     def loop(self, works: Sequence[Work]) -> PassLoop:
         inner = self.neighbours(works)
+        taken = [words.taken_together(w, name) for w, name in self.said.packed.items()]
+        inner = replace(inner, writes=(*inner.writes, *taken))
         places = self.along()
         if not self.plan.resident:
             head, unroll = self.striding(), str(self.plan.written_out(works))
@@ -352,6 +355,18 @@ class Rows:
             if words.op_of(w).name == "reduce_sum" and w.over <= set(self.row)
         ]
         self.said.striped = {w: f"{words.state_of(w)}_of[v]" for w in found}
+        return found
+
+    def packed(self, loop: Loop) -> list[Work]:
+        """Sums of exponentials over long rows: a thread takes in all neighbours at once, so that it
+        looks once whether their largest is a larger one.
+        """
+        if self.plan.resident or self.pack == 1 or self.ragged:
+            return []
+        row = set(self.row)
+        found = [w for w in self.gathered(loop) if w.over <= row and not words.is_number(w)]
+        found = [w for w in found if not words.indexed(w)]
+        self.said.packed = {w: f"{words.state_of(w)}_of" for w in found}
         return found
 
     def stripes(self, w: Work) -> State:

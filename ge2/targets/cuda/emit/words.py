@@ -61,6 +61,7 @@ TYPES = re.compile(r"\bge2_c(?:64|128)\b")
 FOLDS = frozenset((
     "indexed", "first", "at", "argmax", "argmin", "argmax_next", "argmin_next", "argmax_begin", "argmin_begin",
     "argmax_step", "argmin_step", "compensate", "compensated", "lowest", "highest",
+    "exps", "no_exps", "add_exps", "take_exps", "exp_of", "sum_of_exps",
 ))
 # fmt: on
 FIRST = {"cast": "cast", "pair": "pair", "random": "random", "index": "index", "sort": "sort"}
@@ -399,13 +400,19 @@ def indexed(w: Work) -> bool:
     return isinstance(op_of(w), ArgReduce)
 
 
+def is_number(w: Work) -> bool:
+    """True if the state is a number."""
+    return bool(op_of(w).lowering.state == "{0}")
+
+
 def state_type(w: Work) -> str:
-    return f"ge2_indexed_{SUFFIX[dtype_of(w)]}" if indexed(w) else GATHERED[dtype_of(w)]
+    dtype, state = dtype_of(w), op_of(w).lowering.state
+    return GATHERED[dtype] if is_number(w) else f"{state.partition('<')[0]}_{SUFFIX[dtype]}"
 
 
 def state_bytes(w: Work) -> int:
     size = dtype_of(w).itemsize
-    return max(16, size + 8) if indexed(w) else size
+    return max(16, size + 8) if indexed(w) else size if is_number(w) else 3 * size
 
 
 def start(w: Work) -> str:
@@ -433,9 +440,12 @@ def merged_text(w: Work, mine: str, other: str) -> str:
 
 def taken_in(w: Work, mine: str, value: str, index: str) -> str:
     """The statement that takes a value into a state; `index` is its place along the axis."""
+    dtype = dtype_of(w)
     if indexed(w):
-        of, dtype = f"ge2_{op_of(w).name}_next({{0}}, {{1}}, {{2}})", dtype_of(w)
+        of = f"ge2_{op_of(w).name}_next({{0}}, {{1}}, {{2}})"
         return f"{mine} = {expression(of, [mine, value, index], dtype, dtype)};"
+    if not is_number(w):
+        value = expression(op_of(w).lowering.lift, [value, index], dtype, dtype)
     return f"{mine} = {merged_text(w, mine, value)};"
 
 
@@ -447,6 +457,17 @@ def next_taken(w: Work, mine: str, value: str, index: str) -> str:
 def start_at(w: Work, places: str) -> str:
     """The state that such values are taken into; `places`: the first, and the end of all."""
     return f"ge2_{op_of(w).name}_begin_{SUFFIX[dtype_of(w)]}({places})"
+
+
+def neighbours(w: Work, name: str) -> Text:
+    """The elements that a state takes in at once."""
+    return Text(f"{GATHERED[dtype_of(w)]} {name}[PACK];")
+
+
+def taken_together(w: Work, name: str) -> Text:
+    """The statement that takes them in."""
+    mine = state_of(w)
+    return Text(f"{mine} = ge2_take_exps_{SUFFIX[dtype_of(w)]}({mine}, {name});")
 
 
 def merge(w: Work, value: str, function: str, in_place: bool = False) -> Merge:
@@ -461,6 +482,7 @@ def merge_of(w: Work) -> str:
 def read(w: Work, text: str) -> str:
     """The result that a state holds."""
     assert w.y is not None
-    if indexed(w):
-        return f"{text}.index"
+    if not is_number(w):
+        dtype = dtype_of(w)
+        return expression(op_of(w).lowering.read, [text], dtype, dtype)
     return text if dtype_of(w) == w.y.dtype else f"({HELD[w.y.dtype]}){text}"
