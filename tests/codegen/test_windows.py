@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -14,9 +13,6 @@ import ge2
 from ge2.base.config import config
 from ge2.targets.cuda.emulator import EMULATED
 from ge2.targets.cuda.limits import Limits
-from ge2.targets.cuda.tuning import WindowReads
-from tests.codegen.texts import kernels
-from tests.nvrtc import needs_nvrtc
 from tests.together import needs_compiler
 
 F = Any
@@ -24,8 +20,8 @@ BF16 = ml_dtypes.bfloat16
 
 
 def tuned(chip: Limits, **numbers: float) -> Limits:
-    windows = replace(WindowReads(), **numbers)
-    return replace(chip, tuning=replace(chip.tuning, windows=windows))
+    columns = replace(chip.tuning.columns, **numbers)
+    return replace(chip, tuning=replace(chip.tuning, columns=columns))
 
 
 APART = tuned(EMULATED, gain=1e9)

@@ -144,17 +144,11 @@ class Columns:
     early: int = 16  # arrays that are read before rows are
     together: int = 7  # elements of a row that a thread has though no access moves two of them
     rows: int = 8  # that a thread has at least, before others help it
-
-
-@final
-@record
-class WindowReads:
-    """Arrays that a thread's neighbours read at several places near each other, as whole packs."""
-
-    gain: float = 1.5  # times as many accesses as windows take, if each read is by itself
-    row: int = 4  # packs of a row, at least
-    registers: int = 256  # bytes of a thread's windows, at most
-    at_once: int = 256  # and of those of all packs that a thread has below one another
+    # arrays that neighbours read at places near each other are read by whole packs: where that takes
+    # so many times fewer accesses, in rows of so many packs, by windows of so many bytes a thread
+    gain: float = 1.5
+    windowed: int = 4
+    windows: int = 256
 
 
 @final
@@ -595,7 +589,6 @@ class Tuning:
     concurrent: Concurrent = Concurrent()
     rowwise: Rowwise = Rowwise()
     columns: Columns = Columns()
-    windows: WindowReads = WindowReads()
     halves: Halves = Halves()
     narrow_columns: NarrowColumns = NarrowColumns()
     parts: Parts = Parts()

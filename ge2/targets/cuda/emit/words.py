@@ -235,6 +235,11 @@ class Places(AxesParameters):
             )
         return " + ".join(terms) or "0"
 
+    def row(self, p: Param) -> str:
+        """The first element of a result along the lane."""
+        text = self.element(p, "", {self.lane: "0"}).removesuffix(" + 0")
+        return self.result(p) if text == "0" else f"{self.result(p)} + {text}"
+
     def at(self, a: int, v: str = "") -> str:
         """The place along an axis."""
         return self.letters[a] + (f" + {v}" if v and a == self.lane else "")
