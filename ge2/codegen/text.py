@@ -188,7 +188,8 @@ class Operand:
 
     Strides and offset count elements. `value`: it is a number that is passed as
     such. `loose`: elements of which the array's place is a multiple, if it is not known
-    to be that of the widest access.
+    to be that of the widest access. `memory`: the number of the first array that a step reads
+    of the same memory, if that is another.
     """
 
     role: str
@@ -197,6 +198,7 @@ class Operand:
     offset: int = 0
     value: bool = False
     loose: int = 0
+    memory: int = -1
 
     def part(self, start: Dims, step: Dims) -> Operand:
         """The elements `start, start + step, ...` of each axis."""

@@ -12,7 +12,7 @@ elements count is asked in terms of packs: `j + v < 9` is `v < 1 ? j < 12 : j < 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import final
 
 from ge2.base.arrays import HALF
@@ -182,7 +182,8 @@ class Windows:
     def memory(self, p: Param) -> tuple[object, ...]:
         operand = self.places.operands[p.var]
         strides = tuple(sorted(self.problem.axes.strides[p].items()))
-        return operand.role, operand.index, p.var.type.dtype, strides
+        number = operand.index if operand.memory < 0 else operand.memory
+        return operand.role, number, p.var.type.dtype, strides
 
     # -- whether it pays
 
@@ -276,7 +277,7 @@ class Windows:
         return [line for reads in groups.values() for line in self.group_lines(reads, said)]
 
     def group_lines(self, reads: Sequence[Read], said: Statements) -> list[Text]:
-        first, lines = reads[0], list[Text]()
+        first, lines = replace(reads[0], end=max(r.end for r in reads)), list[Text]()
         name = self.places.array(first.param)
         windows, fixed = self.windows(reads, f"{name}_window"), dict[int, str]()
         known = self.known(first, said)
@@ -337,7 +338,7 @@ class Windows:
             rest = [test] if test else []
             if read.end % size:  # the last pack of all is not whole
                 left = places.size(f"{name}_end", read.end - places.operands[p.var].offset)
-                rest = [test or "true", f"{left} - ({place}) - {at}"]
+                rest = [test or "true", f"{left} - {at} - ({place})"]
             given = ", ".join([name, f"{name}_at + {at}", *rest])
             lines.append(Text(f"ge2_read_part<{size}, {at}>({given});"))
         return lines
