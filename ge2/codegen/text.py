@@ -233,6 +233,7 @@ DECLARED = pattern(
 NAME = pattern(
     r"(?:[*&]|const\b|__restrict__\b|restrict\b|\s)*\(?\s*(?:[*&]\s*)?(?:const\s+)?(\w+)\s*(?:=(?!=)|\[|$|\))"
 )
+COMPARED = pattern(r" (?:<<|>>|[<>]=?) ")
 LOOP = pattern(r"for ?\((.*?);")
 FUNCTION = pattern(r"\b(?:void|int)\b.*\w\(([^()]*)\)$")
 
@@ -306,11 +307,15 @@ def named(text: str) -> Iterator[str]:
 
 
 def split(text: str) -> list[str]:
-    """The parts between commas that no parentheses or braces hold."""
+    """The parts between commas that no parentheses or braces hold.
+
+    >>> split("a = b >= c ? f(b, v) : 0, d")
+    ['a = b   c ? f(b, v) : 0', ' d']
+    """
     if "," not in text:
         return [text]
     found, depth = [""], 0
-    for letter in text:
+    for letter in COMPARED.sub("   ", text):
         depth += (letter in "([{<") - (letter in ")]}>")
         if letter == "," and depth == 0:
             found.append("")
