@@ -497,8 +497,11 @@ def axes_of(
     works: list[Work],
     outs: list[Param],
     operands: Mapping[Var, Operand],
+    short: int = 0,
 ) -> Axes:
-    """The axes that anything has, joined where they can be; the works then speak of these."""
+    """The axes that anything has, joined where they can be, and a last one of at most `short`
+    elements also where arrays lie elsewhere; the works then speak of these.
+    """
     lying = [(p, var, at) for (var, at), p in (*values.params.items(), *values.tables.items())]
     lying += [(p, p.var, p.axes) for p in outs]
     placed = [(s.xs[0].leaf, s.placed) for s in values.steps if s.placed is not None]
@@ -516,8 +519,10 @@ def axes_of(
     axes = Axes({a: n for a, n in enumerate(region.space) if a in used}, steps, helds, strides)
     axes.apart = frozenset().union(*(each.apart for _, each in placed))
     axes.merge()
+    axes.join_apart(short)
     for w in works:  # their axes may have been joined
         w.axes, w.over = (
-            frozenset(a for a in each if a in axes.sizes) for each in (w.axes, w.over)
+            frozenset(a for a in (axes.joined.get(a, a) for a in each) if a in axes.sizes)
+            for each in (w.axes, w.over)
         )
     return axes

@@ -115,6 +115,51 @@ def test_bits_do_not_change(function: F, shape: tuple[int, ...], dtype: F, chip:
     compared(function, numbers(shape, dtype), chip=chip)
 
 
+def blurred(x: F) -> F:
+    p = np.pad(x, ((1, 1), (1, 1), (0, 0)))
+    n, m = x.shape[:2]
+    return sum(p[i : i + n, j : j + m] * (i + j) for i in range(3) for j in range(3))
+
+
+def turned(x: F) -> F:
+    return np.roll(x, 1, 1) * 2 - np.roll(x, -2, 1) + np.roll(x, 1, 0)
+
+
+def weighed(x: F) -> F:
+    """The elements of a pixel are not alike."""
+    return np.roll(x, 1, 1) * np.arange(x.shape[2]).astype(x.dtype) + x
+
+
+def held(x: F) -> F:
+    p = np.pad(x, ((0, 0), (1, 1), (0, 0)), mode="edge")
+    return p[:, 2:] - p[:, :-2]
+
+
+def gathered(x: F) -> F:
+    return (np.roll(x, 1, 1) - x).sum(0), np.roll(x, 2, 1).sum(2)
+
+
+PIXELS = [blurred, turned, weighed, held, gathered]
+
+
+@needs_compiler
+@pytest.mark.exhaustive("function", "chip", "dtype")
+@pytest.mark.parametrize("chip", [WHOLE, ROWS], ids=["whole", "rows"])
+@pytest.mark.parametrize("function", PIXELS, ids=lambda f: f.__name__)
+@pytest.mark.parametrize("shape", [(5, 32, 3), (4, 40, 4), (3, 50, 2), (6, 24, 5)])
+@pytest.mark.parametrize("dtype", [np.float32, np.uint8, BF16])
+def test_pixels_are_moved_as_a_whole(
+    function: F, shape: tuple[int, ...], dtype: F, chip: Limits
+) -> None:
+    compared(function, numbers(shape, dtype), chip=chip)
+
+
+@pytest.mark.parametrize("function", [blurred, turned])
+def test_rows_of_pixels_are_one_axis(function: F) -> None:
+    ((_, text),) = kernels(function, numbers((5, 32, 3), np.float32), chip=WHOLE)
+    assert "n_l" not in text
+
+
 @pytest.mark.parametrize("function", FUNCTIONS, ids=lambda f: f.__name__)
 def test_reads_near_each_other_are_windows(function: F) -> None:
     assert is_windowed(function, numbers((5, 64), np.float32))

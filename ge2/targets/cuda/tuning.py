@@ -148,7 +148,7 @@ class Columns:
     # so many times fewer accesses, in rows of so many packs, by windows of so many bytes a thread
     gain: float = 1.5
     windowed: int = 4
-    windows: int = 256
+    windows: int = 320
 
 
 @final

@@ -27,6 +27,7 @@ from ge2.targets.cuda.emit.marks import Marks
 from ge2.targets.cuda.emit.words import (
     HELD,
     RESERVED,
+    SHORT,
     STORED,
     SUFFIX,
     Places,
@@ -81,7 +82,7 @@ class Problem:
         # arrays of which each element is read by itself, where there is one
         self.placed = {s.xs[0].leaf for s in self.values.steps if s.placed is not None}
         self.placed |= {*self.values.tables.values()}
-        self.axes = axes_of(self.values, region, works, outs, operands)
+        self.axes = axes_of(self.values, region, works, outs, operands, SHORT)
 
     @property
     def folded(self) -> list[Work]:

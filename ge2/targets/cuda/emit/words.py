@@ -104,6 +104,7 @@ def header(name: str, suffix: str) -> str:
 LETTERS = "ijlmquwxyz"
 NOWHERE: Mapping[int, str] = {}
 WIDEST = 16  # bytes of one access
+SHORT = 8  # elements of a last axis that is one with that before, though arrays are moved along it
 FAR = (1 << 31) - (1 << 27)  # elements from which on a place, and a step beyond, needs 64 bits
 # fmt: off
 RESERVED = frozenset((
