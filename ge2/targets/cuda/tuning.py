@@ -161,17 +161,11 @@ class Columns:
     computing: int = 1024
     others: int = 24
     address: int = 3
-
-
-@final
-@record
-class WindowReads:
-    """Arrays that a thread's neighbours read at several places near each other, as whole packs."""
-
-    gain: float = 1.5  # times as many accesses as windows take, if each read is by itself
-    row: int = 4  # packs of a row, at least
-    registers: int = 256  # bytes of a thread's windows, at most
-    at_once: int = 256  # and of those of all packs that a thread has below one another
+    # arrays that neighbours read at places near each other are read by whole packs: where that takes
+    # so many times fewer accesses, in rows of so many packs, by windows of so many bytes a thread
+    gain: float = 1.5
+    windowed: int = 4
+    windows: int = 320
 
 
 @final
@@ -578,7 +572,6 @@ class Tuning:
     concurrent: Concurrent = Concurrent()
     rowwise: Rowwise = Rowwise()
     columns: Columns = Columns()
-    windows: WindowReads = WindowReads()
     halves: Halves = Halves()
     narrow_columns: NarrowColumns = NarrowColumns()
     requests: Requests = Requests()

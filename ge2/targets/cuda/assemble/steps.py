@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, final
 
@@ -15,7 +16,7 @@ from ge2.choice.problem import Problem, prefs
 from ge2.codegen.kernel_values import held
 from ge2.codegen.layout import Line, plain
 from ge2.codegen.text import Argument, Operand
-from ge2.ir import Atom, Literal, Op, Var, lines_of
+from ge2.ir import Atom, Eqn, Literal, Op, Var, lines_of
 from ge2.ops.shape import Constant
 from ge2.program import Buffer, Cost, Inner, Program, Step, bytes_behind, computing, kernel_seconds
 from ge2.program import hosted as by_python
@@ -126,7 +127,16 @@ class StepAssembler(Assembler):
 
     def problem(self, step: Step) -> Problem:
         """Returns what a kernel of a step is chosen for, its arrays where they are in the program."""
-        return Problem.of(step.eqn, "cuda", self.kernel_operand, step.shared)
+        found = Problem.of(step.eqn, "cuda", self.kernel_operand, step.shared)
+        return replace(found, operands=tuple(self.of_one_memory(step.eqn, found.operands)))
+
+    def of_one_memory(self, eqn: Eqn, operands: Sequence[Operand]) -> Iterator[Operand]:
+        """The operands of a step, those that lie in the same memory knowing of each other."""
+        first: dict[str, int] = {}
+        for x in operands:
+            a = eqn.inputs[x.index] if x.role == "in" and not x.value else None
+            n = first.setdefault(self.holder(self.buffer(a)), x.index) if isinstance(a, Var) else -1
+            yield replace(x, memory=n) if n not in (-1, x.index) else x
 
     def in_order(self, a: Atom) -> bool:
         """True if an array is in C order, and begins where wide accesses may, or is a number."""

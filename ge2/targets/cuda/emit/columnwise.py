@@ -150,10 +150,10 @@ class Lanes:
         self.kept = [a for a in kept if a != self.lane] + [a for a in (self.lane,) if a >= 0]
         self.places = Places(axes, problem.operands, [*self.kept, *self.over])
         self.places.lane = self.lane
-        self.windows = Windows(problem, self.places, chip.tuning.windows)
+        self.windows = Windows(problem, self.places, chip.tuning.columns)
         if pack or self.narrow or self.scarce():
-            self.windows.pack = 0
-        self.pack = pack or (1 if self.narrow or self.scarce() else self.packed())
+            self.windows.pack, pack = 0, pack or 1
+        self.pack = pack or self.packed()
         specs = [Spec(tuple(self.over))] if self.over else []
         specs += [Spec((self.lane,), "inner")] if self.pack > 1 else []
         parts = [part(problem, w, self.kept) for w in problem.folded]
@@ -161,7 +161,7 @@ class Lanes:
             problem.works, specs, ALWAYS, Spec(tuple(self.kept), "block") if self.kept else None
         )
         self.said = Statements(problem, self.places, self.root)
-        self.said.packs_of_places = self.windows if self.windows.pack else None
+        self.said.marks = self.windows.marks if self.windows.pack else None
         self.said.in_order = self.crossed and len(self.over) == 1
         # elements of a thread lie a block's columns apart, so that those of neighbours are neighbours
         self.apart = self.crossed and len(self.kept) == 1
@@ -171,7 +171,8 @@ class Lanes:
         self.columns, self.block, splits = self.shape(bool(simple) and len(simple) == len(parts))
         self.packs = self.count(self.columns)
         self.turns = self.several()
-        self.said.threads = self.tuning.block if self.is_written_by_warps() else 0
+        if self.windows.pack and self.columns and not self.over and self.windows.begin_anywhere():
+            self.said.threads = self.tuning.block
         self.partials = Partials(
             problem, self.places, simple if splits > 1 else [], splits, chip.tuning.parts
         )
@@ -306,7 +307,7 @@ class Lanes:
         if not alone and (self.pack == 1 or not whole):
             return 1
         busy, tuning = self.chip.multiprocessors * self.chip.threads, self.tuning
-        most = self.chip.tuning.windows.at_once if self.windows.pack else tuning.at_once
+        most = tuning.windows if self.windows.pack else tuning.at_once
         for turns in (tuning.turns, 2) if alone else (tuning.turns,):
             if self.held() * turns <= most and self.packs >= 4 * turns * busy:
                 return turns
@@ -316,12 +317,6 @@ class Lanes:
     def downwards(self) -> bool:
         """True if packs of a thread are below one another: they have what is around them in common."""
         return self.pack == 1 or bool(self.windows.pack)
-
-    def is_written_by_warps(self) -> bool:
-        """True if rows of a result begin where no access of a pack may, and blocks lie along rows."""
-        results = [p for p in self.problem.outs if self.lies(p)]
-        along = bool(self.windows.pack and self.columns) and not self.over
-        return along and any(self.places.wide(p) < self.pack for p in results)
 
     def held(self) -> int:
         """Returns the bytes of what a thread reads for a pack of its own."""
@@ -499,8 +494,7 @@ class Lanes:
             return []
         said, lane, known = self.said, self.lane, dict(self.said.packs)
         left = f", {self.places.extent(lane)} - {self.places.letters[lane]}" if self.ragged else ""
-        before, after = self.windows.lines(works, said), list[Text]()
-        before += self.reads(works, left)
+        before, after = [*self.windows.lines(works, said), *self.reads(works, left)], list[Text]()
         works = [w for w in works if not self.windows.covers(w, said)]
         for w in (w for w in works if w.kind == "store" and self.lies(w.param)):
             assert w.param is not None

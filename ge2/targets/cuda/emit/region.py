@@ -6,7 +6,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Protocol, final
+from typing import Any, ClassVar, final
 
 import numpy as np
 
@@ -23,10 +23,12 @@ from ge2.ops.random import Draw
 from ge2.ops.reduce import ArgReduce, Reduce
 from ge2.ops.shape import Iota
 from ge2.targets.cuda.emit import words
+from ge2.targets.cuda.emit.marks import Marks
 from ge2.targets.cuda.emit.roots import divided_by, is_power, name_of
 from ge2.targets.cuda.emit.words import (
     HELD,
     RESERVED,
+    SHORT,
     STORED,
     SUFFIX,
     Places,
@@ -61,18 +63,6 @@ class Plain:
     kind: ClassVar = "statements"
 
 
-class PackTests(Protocol):
-    """How all elements of a pack compare with a place along the lane, "" if each does; and the names
-    of places along axes.
-    """
-
-    def below(self, end: int) -> str: ...
-
-    def at_least(self, begin: int) -> str: ...
-
-    def mark(self, n: int, axis: int) -> str: ...
-
-
 def tested(tests: Sequence[str], lines: Sequence[Text]) -> list[Text]:
     """Statements that are done where all tests hold."""
     return [guard(" && ".join(tests), lines)] if tests else list(lines)
@@ -93,7 +83,7 @@ class Problem:
         # arrays of which each element is read by itself, where there is one
         self.placed = {s.xs[0].leaf for s in self.values.steps if s.placed is not None}
         self.placed |= {*self.values.tables.values()}
-        self.axes = axes_of(self.values, region, works, outs, operands)
+        self.axes = axes_of(self.values, region, works, outs, operands, SHORT)
 
     @property
     def folded(self) -> list[Work]:
@@ -152,7 +142,7 @@ class Statements:
         self.late: set[Param] = set()  # of these, those that are rounded when they are written
         self.windowed: dict[Work, str] = {}  # elements that lie elsewhere, of which packs were read
         # how places along the lane compare with others, where a thread's neighbours are whole packs
-        self.packs_of_places: PackTests | None = None
+        self.marks: Marks | None = None
         self.threads = 0  # of a block whose warps write rows together, where rows begin anywhere
 
     def fresh(self, word: str) -> str:
@@ -346,18 +336,15 @@ class Statements:
             return (Text(f"ge2_some<float, PACK> {p.name}_at;"),)
         declared = Text(f"ge2_some<{stored}, PACK> {p.name}_at;")
         if wide < pack and self.threads:
-            return declared, self.row_of(p, wide)
+            extent, n = (
+                self.places.extent(self.places.lane),
+                self.places.axes.sizes[self.places.lane],
+            )
+            given = f"{self.places.row(p)}, {p.name}_at, mine, {extent}"
+            wide = wide if n % wide == 0 else 1
+            return declared, Text(f"ge2_write_row<PACK, {wide}, {self.threads}>({given});")
         to = f"{self.places.result(p)} + {self.places.element(p)}"
         return declared, Text(f"ge2_write<PACK, {wide}>({to}, {p.name}_at{left});")
-
-    def row_of(self, p: Param, wide: int) -> Text:
-        """The writing of a pack of a row that begins anywhere, by all threads of a warp."""
-        places, lane = self.places, self.places.lane
-        wide = wide if self.problem.axes.sizes[lane] % wide == 0 else 1
-        row = places.element(p, "", {lane: "0"}).removesuffix(" + 0")
-        to = places.result(p) + ("" if row == "0" else f" + {row}")
-        given = f"{to}, {p.name}_at, mine, {places.extent(lane)}"
-        return Text(f"ge2_write_row<PACK, {wide}, {self.threads}>({given});")
 
     def computed(self, w: Work) -> str:
         assert w.y is not None and w.step is not None
@@ -502,17 +489,17 @@ class Statements:
     def bounds(self, w: Work, placed: Placed) -> Iterator[tuple[int, str]]:
         """What is true along an axis of the places at which an operand of a pad has an element."""
         assert w.step is not None
-        places, name, packs = self.places, w.step.y.name, self.packs_of_places
+        places, name, marks = self.places, w.step.y.name, self.marks
         for a, low, end, size in placed.bounds:
             at, letter = places.at(a, self.v), places.letters[a]
-            if packs is not None and a == places.lane:
-                yield from ((a, test) for test in (packs.at_least(low), packs.below(end)) if test)
+            if marks is not None and a == places.lane:
+                yield from ((a, test) for test in (marks.at_least(low), marks.below(end)) if test)
                 continue
             if low > 0:
-                named = packs.mark(low, a) if packs else places.size(f"{name}_from_{letter}", low)
+                named = marks.name(low, a) if marks else places.size(f"{name}_from_{letter}", low)
                 yield a, f"{at} >= {named}"
             if end < size:
-                named = packs.mark(end, a) if packs else places.size(f"{name}_to_{letter}", end)
+                named = marks.name(end, a) if marks else places.size(f"{name}_to_{letter}", end)
                 yield a, f"{at} < {named}"
 
     def expressed(self, op: Any, operands: list[str], dtype: np.dtype, out: np.dtype) -> str:

@@ -11,8 +11,8 @@ elements count is asked in terms of packs: `j + v < 9` is `v < 1 ? j < 12 : j < 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import final
 
 from ge2.base.arrays import HALF
@@ -21,9 +21,10 @@ from ge2.codegen.axes import Work
 from ge2.codegen.kernel_values import Held, Param, Placed
 from ge2.codegen.text import Text
 from ge2.ops.index import Gather
+from ge2.targets.cuda.emit.marks import Marks
 from ge2.targets.cuda.emit.region import Problem, Statements, widened
 from ge2.targets.cuda.emit.words import STORED, WIDEST, Places
-from ge2.targets.cuda.tuning import WindowReads
+from ge2.targets.cuda.tuning import Columns
 
 
 @final
@@ -95,10 +96,10 @@ class Windows:
 
     problem: Problem
     places: Places
-    tuning: WindowReads
+    tuning: Columns
     pack: int = 0
     groups: dict[tuple[object, ...], list[Read]] = field(default_factory=dict)
-    marks: dict[int, dict[int, str]] = field(default_factory=dict)  # names of places along axes
+    marks: Marks = field(init=False)
     names: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -110,8 +111,15 @@ class Windows:
         for group in alone:
             del self.groups[group]
         self.pack = self.widest()
+        self.marks = Marks(self.places, self.pack)
         if not self.groups or not self.pays():
             self.pack = 0
+
+    def begin_anywhere(self) -> bool:
+        """True if rows of a result begin where no access of a pack may."""
+        strides, lane = self.problem.axes.strides, self.places.lane
+        results = [p for p in self.problem.outs if strides[p].get(lane) == 1]
+        return any(self.places.wide(p) < self.pack for p in results)
 
     @property
     def extent(self) -> int:
@@ -174,7 +182,8 @@ class Windows:
     def memory(self, p: Param) -> tuple[object, ...]:
         operand = self.places.operands[p.var]
         strides = tuple(sorted(self.problem.axes.strides[p].items()))
-        return operand.role, operand.index, p.var.type.dtype, strides
+        number = operand.index if operand.memory < 0 else operand.memory
+        return operand.role, number, p.var.type.dtype, strides
 
     # -- whether it pays
 
@@ -193,10 +202,10 @@ class Windows:
 
     def pays(self) -> bool:
         """True if windows save enough accesses, and leave room for what is computed."""
-        if self.pack < 2 or self.extent < self.tuning.row * self.pack:
+        if self.pack < 2 or self.extent < self.tuning.windowed * self.pack:
             return False
         return self.accesses() * self.tuning.gain <= self.accesses_apart() and (
-            self.held() <= self.tuning.registers
+            self.held() <= self.tuning.windows
         )
 
     def accesses(self) -> int:
@@ -246,18 +255,14 @@ class Windows:
         found = dict[int, Needed]()
         for part in parts:
             for v in range(self.pack):
-                low = self.upwards(max(part.begin - v, 0))
-                high = self.upwards(min(part.end, self.extent) - v)
+                low = self.marks.upwards(max(part.begin - v, 0))
+                high = self.marks.upwards(min(part.end, self.extent) - v)
                 if low < high:
                     number, element = divmod(part.at + v, self.pack)
                     had = found.setdefault(number, Needed(element, element, low, high))
                     had.first, had.last = min(had.first, element), max(had.last, element)
                     had.low, had.high = min(had.low, low), max(had.high, high)
         return found
-
-    def upwards(self, n: int) -> int:
-        """The first multiple of a pack that is not less."""
-        return -(-n // self.pack) * self.pack
 
     # -- the text
 
@@ -272,7 +277,7 @@ class Windows:
         return [line for reads in groups.values() for line in self.group_lines(reads, said)]
 
     def group_lines(self, reads: Sequence[Read], said: Statements) -> list[Text]:
-        first, lines = reads[0], list[Text]()
+        first, lines = replace(reads[0], end=max(r.end for r in reads)), list[Text]()
         name = self.places.array(first.param)
         windows, fixed = self.windows(reads, f"{name}_window"), dict[int, str]()
         known = self.known(first, said)
@@ -309,9 +314,9 @@ class Windows:
         found = [] if placed is None or read.work is None else [
             text for a, text in said.bounds(read.work, placed) if a != lane
         ]  # fmt: skip
-        found += [] if low <= 0 else [f"{self.places.letters[lane]} >= {self.mark(low)}"]
-        last = self.upwards(self.extent)
-        found += [] if high >= last else [f"{self.places.letters[lane]} < {self.mark(high)}"]
+        found += [] if low <= 0 else [f"{self.places.letters[lane]} >= {self.marks.name(low)}"]
+        last = self.marks.upwards(self.extent)
+        found += [] if high >= last else [f"{self.places.letters[lane]} < {self.marks.name(high)}"]
         return " && ".join(found)
 
     def reading(
@@ -333,7 +338,7 @@ class Windows:
             rest = [test] if test else []
             if read.end % size:  # the last pack of all is not whole
                 left = places.size(f"{name}_end", read.end - places.operands[p.var].offset)
-                rest = [test or "true", f"{left} - ({place}) - {at}"]
+                rest = [test or "true", f"{left} - {at} - ({place})"]
             given = ", ".join([name, f"{name}_at + {at}", *rest])
             lines.append(Text(f"ge2_read_part<{size}, {at}>({given});"))
         return lines
@@ -345,7 +350,7 @@ class Windows:
         p, places = read.param, self.places
         at = places.size(f"{name}_at", part.at - places.operands[p.var].offset)
         value = f"{places.array(p)}[{places.element(p, '', {**known, places.lane: at})}]"
-        low, high = part.begin // self.pack * self.pack, self.upwards(part.end)
+        low, high = part.begin // self.pack * self.pack, self.marks.upwards(part.end)
         test = self.tests(low, high, read, said)
         stored = STORED[p.var.type.dtype]
         return Text(
@@ -359,7 +364,7 @@ class Windows:
             text = fixed[part.at] if part.fixed else self.in_window(part, windows)
             if read.work is not None and read.param.var.type.dtype in HALF:
                 text = widened(read.param.var.type.dtype, text)
-            found = f"{self.below(part.end) or 'true'} ? {text} : {found}" if found else text
+            found = f"{self.marks.below(part.end) or 'true'} ? {text} : {found}" if found else text
         return f"({found})" if len(read.parts) > 1 else found
 
     def in_window(self, part: Part, windows: Sequence[Window]) -> str:
@@ -372,50 +377,6 @@ class Windows:
     def is_in(self, part: Part, window: Window) -> bool:
         numbers = self.needed(iter((part,)))
         return all(window.first <= n < window.first + len(window.packs) for n in numbers)
-
-    # -- places along the lane, in terms of packs
-
-    def below(self, end: int) -> str:
-        """True of the elements whose place is before one; "" if all are."""
-        return self.compared(end, "<", lambda n: n >= self.upwards(self.extent))
-
-    def at_least(self, begin: int) -> str:
-        """True of the elements whose place is not before one; "" if none is."""
-        return self.compared(begin, ">=", lambda n: n <= 0)
-
-    def compared(self, n: int, sign: str, holds: Callable[[int], bool]) -> str:
-        """How all elements of a pack compare, those before the n-th of a pack and those from it on."""
-        packs, rest = divmod(n, self.pack)
-        ends = (packs + 1) * self.pack, packs * self.pack
-        before, after = (self.pack_test(end, sign, holds(end)) for end in ends)
-        if not rest or before == after:
-            return "" if after == "true" else after
-        if sign == "<":
-            true, false, first, second = before, after, f"v < {rest}", f"v < {rest}"
-        else:
-            true, false, first, second = after, before, f"v >= {rest}", f"v >= {rest}"
-        if true == "true":
-            return first if false == "false" else f"({first} || {false})"
-        if false == "false":
-            return f"({second} && {true})"
-        return f"({first} ? {true} : {false})"
-
-    def pack_test(self, n: int, sign: str, holds: bool) -> str:
-        if holds:
-            return "true"
-        fails = n <= 0 if sign == "<" else n >= self.upwards(self.extent)
-        return (
-            "false" if fails else f"{self.places.letters[self.places.lane]} {sign} {self.mark(n)}"
-        )
-
-    def mark(self, n: int, axis: int = -1) -> str:
-        """The name of a place along an axis, or along the lane: equal ones have one, so that what is
-        asked of them is asked once.
-        """
-        a = axis if axis >= 0 else self.places.lane
-        names = self.marks.setdefault(a, {})
-        name = names.setdefault(n, f"{self.places.letters[a]}_at{len(names)}")
-        return self.places.size(name, n)
 
 
 def is_shifted(reads: Sequence[Read]) -> bool:

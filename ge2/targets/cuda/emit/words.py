@@ -106,6 +106,7 @@ def header(name: str, suffix: str) -> str:
 LETTERS = "ijlmquwxyz"
 NOWHERE: Mapping[int, str] = {}
 WIDEST = 16  # bytes of one access
+SHORT = 8  # elements of a last axis that is one with that before, though arrays are moved along it
 FAR = (1 << 31) - (1 << 27)  # elements from which on a place, and a step beyond, needs 64 bits
 # fmt: off
 RESERVED = frozenset((
@@ -240,6 +241,11 @@ class Places(AxesParameters):
                 else f"{index} * {step}"
             )
         return " + ".join(terms) or "0"
+
+    def row(self, p: Param) -> str:
+        """The first element of a result along the lane."""
+        text = self.element(p, "", {self.lane: "0"}).removesuffix(" + 0")
+        return self.result(p) if text == "0" else f"{self.result(p)} + {text}"
 
     def at(self, a: int, v: str = "") -> str:
         """The place along an axis."""
