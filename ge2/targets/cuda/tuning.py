@@ -153,6 +153,9 @@ class Columns:
     computing: int = 1024
     others: int = 24
     address: int = 3
+    short: int = (
+        64  # strides there that are in the text: the places of several rows are one address
+    )
 
 
 @final

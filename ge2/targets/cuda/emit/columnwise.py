@@ -148,6 +148,7 @@ class Lanes:
         self.kept = [a for a in kept if a != self.lane] + [a for a in (self.lane,) if a >= 0]
         self.places = Places(axes, problem.operands, [*self.kept, *self.over])
         self.places.lane = self.lane
+        self.places.short = self.tuning.short if self.crossed else 1
         self.pack = pack or (1 if self.narrow or self.scarce() else self.packed())
         specs = [Spec(tuple(self.over))] if self.over else []
         specs += [Spec((self.lane,), "inner")] if self.pack > 1 else []
