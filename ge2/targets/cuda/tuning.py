@@ -161,6 +161,9 @@ class Columns:
     computing: int = 1024
     others: int = 24
     address: int = 3
+    short: int = (
+        64  # strides there that are in the text: the places of several rows are one address
+    )
     # arrays that neighbours read at places near each other are read by whole packs: where that takes
     # so many times fewer accesses, in rows of so many packs, by windows of so many bytes a thread
     gain: float = 1.5

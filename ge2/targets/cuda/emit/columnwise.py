@@ -151,6 +151,7 @@ class Lanes:
         self.places = Places(axes, problem.operands, [*self.kept, *self.over])
         self.places.lane = self.lane
         self.windows = Windows(problem, self.places, chip.tuning.columns)
+        self.places.short = self.tuning.short if self.crossed else 1
         if pack or self.narrow or self.scarce():
             self.windows.pack, pack = 0, pack or 1
         self.pack = pack or self.packed()

@@ -138,6 +138,7 @@ class Places(AxesParameters):
     def __init__(self, axes: Axes, operands: Mapping[Var, Operand], order: Sequence[int]) -> None:
         super().__init__(axes, operands, order, LETTERS)
         self.constant: frozenset[int] = frozenset()
+        self.short = 1  # strides up to which they are in the text
         self.lane = -1  # the axis along which a thread has several elements, v of them
         # arrays whose rows begin anywhere, all as far behind a multiple of so many elements, at which
         # packs begin: other arrays are then read one by one
@@ -261,8 +262,8 @@ class Places(AxesParameters):
     def stride(self, p: Param, a: int) -> str:
         """A stride as it is best said: 1, the sizes of the axes within, or a number of its own."""
         strides = self.axes.strides[p]
-        if strides[a] == 1:
-            return "1"
+        if 0 < strides[a] <= self.short:
+            return str(strides[a])
         within = [b for b in strides if 0 < strides[b] < strides[a]]
         return self.stride_by(p, a, within, label(p.name))
 
