@@ -96,18 +96,13 @@ def fp8_products(graph: Graph, context: Context) -> Graph:
     return fp8_products(graph, context)
 
 
-def epilogue(graph: Graph, context: Context) -> Graph:
-    """Small products take in what is done to their elements."""
-    from ge2.compile.product_rewrites import epilogue
+def contractions(graph: Graph, context: Context) -> Graph:
+    """Products are one kernel with what makes their operands and what is done to their elements."""
+    if context.caps is None:
+        return graph
+    from ge2.compile.contractions import contractions
 
-    return epilogue(graph, context)
-
-
-def prologue(graph: Graph, context: Context) -> Graph:
-    """Small products make operands of other arrays as they read them."""
-    from ge2.compile.kernel_rewrites import prologue
-
-    return prologue(graph, context)
+    return contractions(graph, context)
 
 
 def resident(graph: Graph, context: Context) -> Graph:
@@ -130,7 +125,7 @@ PIPELINES: Final[dict[str, tuple[Pass, ...]]] = {
     "cuda": (
         *FIRST, few_ranks, half_results, fp8_products, recompute, tiny_products, short_sums, roll, whole, stack,
         stack_all, sums_after, slices_first, gated_products, join_scatters, products_to_sums, fuse, split_live_ranges,
-        epilogue, prologue, indexed, drawn, resident, moves_inside, rows_inside, results_together, constants_late,
+        contractions, indexed, drawn, resident, moves_inside, rows_inside, results_together, constants_late,
         reads_first, with_copies, views_first,
     ),
 }

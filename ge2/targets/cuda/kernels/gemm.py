@@ -24,7 +24,13 @@ from ge2.targets.cuda.device import Caps
 from ge2.targets.cuda.emit import CudaKernel
 from ge2.targets.cuda.emit.special_reductions import Kernels
 from ge2.targets.cuda.kernels.generated import Cuda, copying
-from ge2.targets.cuda.kernels.products import library_seconds, multiple, precision, refusal
+from ge2.targets.cuda.kernels.products import (
+    library_seconds,
+    multiple,
+    precision,
+    refusal,
+    too_many,
+)
 from ge2.targets.cuda.limits import Chip
 from ge2.targets.cuda.products.gemm import Contraction, contraction, tight
 from ge2.targets.cuda.products.made import Making
@@ -231,9 +237,7 @@ class Joint(OnTensorCores):
         op = steps_of(problem.op)
         if why := self.unserved(problem):
             return why
-        if len(op.products) != self.number:
-            return f"it is {('one product', 'two products')[len(op.products) - 1]} and a region"
-        if why := unspoken(op.region.graph):
+        if why := unspoken(op.region.graph) or too_many(op, caps):
             return why
         left, right = (x.type.dtype for x in op.product.inputs)
         if why := (self.too_old(caps) if caps else "") or unable(op.product.op, left, right):
@@ -243,10 +247,16 @@ class Joint(OnTensorCores):
         why = self.unsuited(self.product(problem), caps)
         return why or epilogue_of(problem, caps.chip).refused()
 
+    def serves(self, op: Op) -> bool:
+        return super().serves(op) and len(steps_of(op).products) == self.number and self.makes(op)
+
+    def makes(self, op: Op) -> bool:
+        """True if the family has operands that are made as those of the product are: not at all."""
+        return not steps_of(op).prologues
+
     def unserved(self, problem: Problem) -> str:
         """The reason why operands of the product are none of this family's; "" if they are."""
-        op = steps_of(problem.op)
-        return "operands of the product are made of others" if op.prologues else ""
+        return ""
 
     def placed(self, problem: Problem) -> dict[Atom, Operand]:
         """Where the operands of the product are."""
