@@ -31,7 +31,13 @@ from ge2.passes.fusion_group import results_together
 from ge2.passes.hoist import sums_after
 from ge2.passes.indices import drawn, indexed, join_scatters
 from ge2.passes.moves_inside import moves_inside
-from ge2.passes.products import half_results, products_to_sums, short_sums, tiny_products
+from ge2.passes.products import (
+    half_results,
+    products_to_sums,
+    short_sums,
+    thin_products,
+    tiny_products,
+)
 from ge2.passes.reads import few_ranks, order_statistics, slices_first
 from ge2.passes.roll import roll
 from ge2.passes.roll_offsets import roll_offsets
@@ -119,7 +125,7 @@ FIRST: Final[tuple[Pass, ...]] = (user_kernels, attention, *TIDY)
 PIPELINES: Final[dict[str, tuple[Pass, ...]]] = {
     "reference": (roll_offsets, *TIDY, roll, whole, stack, fuse),
     "c": (
-        user_kernels, roll_offsets, *FIRST[1:], order_statistics, roll, whole, stack, split_edges, fuse,
+        user_kernels, roll_offsets, *FIRST[1:], thin_products, order_statistics, roll, whole, stack, split_edges, fuse,
         constants_late, writes, grounded, reads_first, with_copies, views_first, checked_early,
     ),
     "cuda": (
@@ -136,7 +142,7 @@ PIPELINES: Final[dict[str, tuple[Pass, ...]]] = {
 LIMITED: Final[dict[str, tuple[Pass, ...]]] = {
     "reference": (whole, stack, fuse),
     "c": (
-        order_statistics, whole, stack, split_edges, fuse,
+        thin_products, order_statistics, whole, stack, split_edges, fuse,
         constants_late, writes, grounded, reads_first, with_copies, views_first, checked_early,
     ),
     "cuda": (
