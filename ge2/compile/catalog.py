@@ -99,7 +99,7 @@ def family_names() -> tuple[str, ...]:
 
 def joint_families() -> Catalog:
     """Families of several equations, which passes ask for a kernel."""
-    from ge2.compile.product_rewrites import CATALOG
+    from ge2.compile.contractions import CATALOG
 
     return CATALOG
 

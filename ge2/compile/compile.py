@@ -173,7 +173,8 @@ def pure_callbacks(graph: Graph) -> list[PureCallback]:
 
 Begun = Callable[[Step, int], tuple[Graph, Callable[[Graph], Program]]]
 PATIENCE = 5.0  # seconds for what an error says
-SWITCHED = (*NAMES, "small_products")  # what `passes_off` may name
+# what `passes_off` may name: passes, parts of one of them, and a rule
+SWITCHED = (*NAMES, "epilogue", "pairs", "prologue", "small_products")
 
 
 @final

@@ -36,7 +36,7 @@ from ge2.passes.loops.rolled_to_scan import stack, stack_all
 from ge2.passes.moves_inside import moves_inside, rows_inside
 from ge2.passes.online_sums import online_sums
 from ge2.passes.pairs import mirrored, short_sums
-from ge2.passes.products import half_results, products_to_sums, tiny_products
+from ge2.passes.products import half_results, products_to_sums, thin_products, tiny_products
 from ge2.passes.reads import few_ranks, order_statistics, slices_first
 from ge2.passes.simplify import inline
 from ge2.passes.split_edges import split_edges
@@ -97,18 +97,13 @@ def fp8_products(graph: Graph, context: Context) -> Graph:
     return fp8_products(graph, context)
 
 
-def epilogue(graph: Graph, context: Context) -> Graph:
-    """Small products take in what is done to their elements."""
-    from ge2.compile.product_rewrites import epilogue
+def contractions(graph: Graph, context: Context) -> Graph:
+    """Products are one kernel with what makes their operands and what is done to their elements."""
+    if context.caps is None:
+        return graph
+    from ge2.compile.contractions import contractions
 
-    return epilogue(graph, context)
-
-
-def prologue(graph: Graph, context: Context) -> Graph:
-    """Small products make operands of other arrays as they read them."""
-    from ge2.compile.kernel_rewrites import prologue
-
-    return prologue(graph, context)
+    return contractions(graph, context)
 
 
 def resident(graph: Graph, context: Context) -> Graph:
@@ -125,14 +120,13 @@ FIRST: Final[tuple[Pass, ...]] = (user_kernels, attention, *TIDY)
 PIPELINES: Final[dict[str, tuple[Pass, ...]]] = {
     "reference": (roll_offsets, *TIDY, roll, whole, stack, fuse),
     "c": (
-        user_kernels, roll_offsets, *FIRST[1:], order_statistics, roll, whole, stack, split_edges, fuse,
+        user_kernels, roll_offsets, *FIRST[1:], thin_products, order_statistics, roll, whole, stack, split_edges, fuse,
         constants_late, writes, grounded, reads_first, with_copies, views_first, checked_early,
     ),
     "cuda": (
         *FIRST, few_ranks, order_statistics, half_results, fp8_products, recompute, tiny_products, mirrored,
         short_sums, roll, whole, stack, stack_all, sums_after, slices_first, gated_products, join_scatters,
-        sums_of_zeros, products_to_sums, online_sums, fuse, split_live_ranges, epilogue, prologue, indexed, drawn,
-        resident,
+        sums_of_zeros, products_to_sums, online_sums, fuse, split_live_ranges, contractions, indexed, drawn, resident,
         moves_inside, rows_inside, results_together, constants_late, reads_first, with_copies, views_first,
     ),
 }
@@ -143,7 +137,7 @@ PIPELINES: Final[dict[str, tuple[Pass, ...]]] = {
 LIMITED: Final[dict[str, tuple[Pass, ...]]] = {
     "reference": (whole, stack, fuse),
     "c": (
-        order_statistics, whole, stack, split_edges, fuse,
+        thin_products, order_statistics, whole, stack, split_edges, fuse,
         constants_late, writes, grounded, reads_first, with_copies, views_first, checked_early,
     ),
     "cuda": (

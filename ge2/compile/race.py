@@ -32,7 +32,7 @@ from ge2.program.assembler import seconds
 from ge2.targets.c.native import made
 from ge2.targets.cuda.bench import CudaBench
 from ge2.targets.cuda.device import Device, download, upload
-from ge2.targets.cuda.kernels.tensor_cores import Apart, OneByOne
+from ge2.targets.cuda.kernels.tensor_cores import Apart
 
 # -------- Races: the candidates for the kernels of a program are checked, timed, and written down.
 # Each candidate is compiled by itself, must make what the reference makes and write nothing else,
@@ -507,12 +507,10 @@ class JointBench(CudaBench):
 
     def settings(self) -> AbstractContextManager[Any]:
         """The settings of the steps apart."""
-        joining = [pass_ for f in self.catalog if isinstance(f, Apart) for pass_ in f.joining]
-        off, tune = (*config.passes_off, *joining), "off" if config.tune == "off" else "cached"
-        if isinstance(self.catalog[-1], OneByOne):  # of which each may be a kernel with more
-            without = (f"-{family.name}" for family in self.catalog[:-1])
-            return config.using(prefer=(*config.prefer, *without), tune=tune)
-        return config.using(passes_off=off, tune=tune)
+        apart = (f for f in self.catalog if isinstance(f, Apart))
+        joining = next(f.joining for f in apart if not f.refusal(self.problem, self.caps))
+        tune = "off" if config.tune == "off" else "cached"
+        return config.using(passes_off=(*config.passes_off, *joining), tune=tune)
 
     @computed
     def apart(self) -> Executable:

@@ -173,6 +173,7 @@ class TinyProducts:
     fewest: int = 256  # products side by side: fewer leave the GPU idle in either way
     terms: int = 4  # of a product whose elements take less than to write and to read them,
     large: int = 64  # if they are so many for each row and each column
+    smallest: int = 0  # multiplications that such a product has more than
 
 
 @final
@@ -225,6 +226,8 @@ class Tuning:
     splitting: Splitting = Splitting()
     moves: Moves = Moves()
     tiny_products: TinyProducts = TinyProducts()
+    # in C products of up to four terms take less than half as long with what follows them
+    thin_products: TinyProducts = TinyProducts(large=2, smallest=4096)
     short_sums: ShortSums = ShortSums()
     products_to_sums: ProductsToSums = ProductsToSums()
     columns: int = 1024

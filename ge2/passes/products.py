@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import final
@@ -195,6 +196,45 @@ def tiny_products(graph: Graph, context: Context = NOTHING) -> Graph:
     tiny: dict[int, Callable[[Eqn], list[Eqn]]] = {
         id(e): spelt_out for e in graph.eqns if is_tiny(e, tuning)
     }
+    tiny.update((id(e), by_terms) for e in products_of_few_terms(graph, tuning))
+    return with_sums(graph, tiny)
+
+
+def thin_products(graph: Graph, context: Context = NOTHING) -> Graph:
+    """The same of products of few terms alone that are read once, for a processor, which has loops
+    for tiny ones.
+    """
+    found = products_of_few_terms(graph, context.tuning.thin_products)
+    if not found:
+        return graph
+    makers, reads = {v: e for e in graph.eqns for v in e.outs}, Counter[Atom]()
+    reads.update(a for e in graph.eqns for a in e.inputs)
+    once = (e for e in found if reads[e.outs[0]] == 1 and is_by_rows(e, makers))
+    return with_sums(graph, {id(e): by_terms for e in once})
+
+
+def is_by_rows(eqn: Eqn, makers: Makers) -> bool:
+    """True if neighbours of the right operand are of one term: loops would read others apart, while
+    products pack them.
+    """
+    op, b = eqn.op, eqn.inputs[1]
+    assert isinstance(op, DotGeneral)
+    (axis,), turned = op.contract[1], makers.get(b)  # type: ignore[arg-type]
+    if turned is not None and isinstance(turned.op, Transpose):
+        axis = turned.op.order[axis]
+    return axis != b.type.ndim - 1
+
+
+def with_sums(graph: Graph, found: Mapping[int, Callable[[Eqn], list[Eqn]]]) -> Graph:
+    """The graph with what is made in place of some products, by their identity."""
+    if not found:
+        return graph
+    eqns = [new for e in graph.eqns for new in (found[id(e)](e) if id(e) in found else (e,))]
+    return Graph(graph.inputs, tuple(eqns), graph.outputs, graph.consts)
+
+
+def products_of_few_terms(graph: Graph, tuning: TinyProducts) -> list[Eqn]:
+    """The products of few terms of which nothing but elementwise work and sums is made."""
     short: dict[Atom, Eqn] = {e.outs[0]: e for e in graph.eqns if has_few_terms(e, tuning)}
     for e in graph.eqns if short else ():
         if not isinstance(e.op, Pointlike | Reduce):
@@ -202,11 +242,7 @@ def tiny_products(graph: Graph, context: Context = NOTHING) -> Graph:
                 short.pop(a, None)
     for a in graph.outputs:
         short.pop(a, None)
-    tiny.update({id(e): by_terms for e in short.values()})
-    if not tiny:
-        return graph
-    eqns = [new for e in graph.eqns for new in (tiny[id(e)](e) if id(e) in tiny else (e,))]
-    return Graph(graph.inputs, tuple(eqns), graph.outputs, graph.consts)
+    return [*short.values()]
 
 
 def is_tiny(eqn: Eqn, tuning: TinyProducts) -> bool:
@@ -234,6 +270,7 @@ def has_few_terms(eqn: Eqn, tuning: TinyProducts) -> bool:
         return False
     (axis,), (out,) = op.contract[0], eqn.outs
     few = 0 < a.shape[axis] <= tuning.terms and min(a.ndim, b.ndim) > 1
+    few &= out.type.size * a.shape[axis] > tuning.smallest
     return few and out.type.size >= tuning.large * max(a.size, b.size) // a.shape[axis]
 
 

@@ -25,7 +25,8 @@ from ge2.compile import compile, race
 from ge2.ir import Graph
 from ge2.program import Program
 from ge2.program.assembler import Clock, HostClock
-from ge2.targets.cuda.kernels.tensor_cores import Apart, GemmMmaPair, MadeBefore, OneByOne
+from ge2.targets.cuda.kernels.made import MadeBefore
+from ge2.targets.cuda.kernels.tensor_cores import Apart, GemmMmaPair, OneByOne
 from tests.together import needs_compiler
 
 

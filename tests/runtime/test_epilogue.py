@@ -15,8 +15,8 @@ from ge2 import lax
 from ge2.base.arrays import HALF
 from ge2.base.config import config
 from ge2.cli import demo as digits
+from ge2.compile.contractions import contractions
 from ge2.compile.pipeline import rewritten
-from ge2.compile.product_rewrites import epilogue
 from ge2.ir import verify
 from ge2.ops.graphs.contraction import is_contraction, steps_of
 from ge2.passes.context import Context
@@ -41,7 +41,7 @@ X, W, B = drawn(20, 18), drawn(18, 24), drawn(24)
 def ops(f: Any, *xs: Any) -> list[str]:
     """The operations after the pass, which gives what was there before it."""
     before = rewritten(ge2.make_jaxpr(f)(*xs).graph, "reference")
-    after = verify(epilogue(before, Context(H200)))
+    after = verify(contractions(before, Context(H200)))
     for y, w in zip(after(*xs), before(*xs), strict=True):
         np.testing.assert_array_equal(y, w)
     return ["contraction" if is_contraction(e.op) else e.op.name for e in after.eqns]
@@ -130,12 +130,14 @@ def test_tiny_products_near_a_loop_are_left_to_it() -> None:
         y = layer(x, w, b)
         return lax.fori_loop(0, 10, lambda i, y: np.tanh(y), y)
 
-    assert "contraction" not in ops(f, X, W, B)
+    assert "contraction" in ops(f, X, W, B)  # and is opened again
+    graph = ge2.make_jaxpr(f)(X, W, B).graph
+    assert [e.op.name for e in rewritten(graph, "cuda", Context(H200)).eqns] == ["resident"]
 
 
 def test_the_operation_refuses_other_types() -> None:
     before = rewritten(ge2.make_jaxpr(layer)(X, W, B).graph, "reference")
-    (eqn,) = epilogue(before, Context(H200)).eqns
+    (eqn,) = contractions(before, Context(H200)).eqns
     assert steps_of(eqn.op).product is eqn.op.graph.eqns[0] is eqn.op.root
     with pytest.raises(TypeError, match="region of 3 inputs"):
         eqn.op.infer(*(v.type for v in eqn.inputs[:2]))

@@ -9,6 +9,7 @@ from typing import Final, TypeGuard, TypeVar, final
 from ge2.base.record import record
 from ge2.ir import Atom, Dims, Eqn, Graph, Op, Var, rename
 from ge2.ops.dot import DotGeneral
+from ge2.ops.elementwise import ConvertElementType
 from ge2.ops.graphs.region import CONTRACTION, Region, kind_of
 
 T = TypeVar("T")
@@ -62,6 +63,12 @@ class ProductSteps:
             if e.inputs == (v,) and e.outs[0] in outputs and e.outs[0].type == v.type
         )
 
+    @property
+    def is_bare(self) -> bool:
+        """True if the region leaves elements as they are, rounded to its type."""
+        eqns = self.region.graph.eqns
+        return len(eqns) == 1 and isinstance(eqns[0].op, ConvertElementType)
+
     def around(self, known: Mapping[Var, T]) -> dict[Var, T]:
         """What is known of the arrays that the region reads and makes, but for the products."""
         return {v: known[v] for v in (*self.region.graph.inputs, *self.rest.outs) if v in known}
@@ -69,8 +76,12 @@ class ProductSteps:
     @property
     def steps(self) -> Graph:
         """The same with an equation a step."""
-        eqns = (*self.prologues, *self.products, self.rest)
-        return Graph(self.graph.inputs, eqns, self.graph.outputs)
+        return Graph(self.graph.inputs, (*self.before, self.rest), self.graph.outputs)
+
+    @property
+    def before(self) -> tuple[Eqn, ...]:
+        """All but the last of them."""
+        return (*self.prologues, *self.products)
 
 
 def is_contraction(op: object) -> TypeGuard[Region]:
@@ -197,6 +208,15 @@ def of_steps(steps: Sequence[Eqn], inputs: Iterable[Atom] = ()) -> Eqn:
     eqns, axes = (tuple(each) for each in zip(*pairs, strict=True))
     graph = Graph(given, eqns, rest.outs)
     return Eqn(Region(CONTRACTION, space, axes, graph), given, rest.outs, product.source)
+
+
+def bare(product: Eqn) -> tuple[Eqn, Eqn]:
+    """A product as steps: itself, and a region that leaves its elements as they are."""
+    (y,), v, out = product.outs, Var(product.outs[0].type), Var(product.outs[0].type)
+    graph = Graph((v,), (Eqn(ConvertElementType(y.type.dtype), (v,), (out,)),), (out,))
+    region = Region("pointwise", y.type.shape, (tuple(range(y.type.ndim)),), graph)
+    inner = Var(y.type)
+    return replace(product, outs=(inner,)), Eqn(region, (inner,), (y,), product.source)
 
 
 def equations_of(step: Eqn, product: Eqn) -> Iterator[tuple[Eqn, Dims]]:

@@ -356,7 +356,6 @@ class Products:
     made: int = 8
     ahead: int = 4
     waits: int = 500
-    tiny: int = 1 << 16  # operations that a block next to a loop does in no time
     # seconds of an element of the result that GELU and a bias take of the library, and how many times
     # as long as without them rows of no multiples of 16 bytes take: measured on an H200
     epilogue: float = 0.4e-12

@@ -203,6 +203,7 @@ Writer = Callable[[str, list[Argument], Matrix, Matrix, Sides, bool], Text]
 TINY = 4096  # multiplications; GE2_TINY of product.h
 TASK = 1 << 21  # multiplications; GE2_TILE_WORK of product.h
 THIN = 4  # terms of a sum; GE2_THIN of product.h
+VECTOR = 256  # bits of one, with which loops over few terms store rows
 
 ITSELF = Variant("half by BLAS, mirrored")  # of a matrix times its transpose
 BLAS, LOOPS = Variant("BLAS"), Variant("loops")  # of products; BLAS of tiny ones is loops, too
@@ -539,7 +540,9 @@ def called(arguments: list[Argument], a: Matrix, b: Matrix, sizes: Sides, few: b
 def thin(
     suffix: str, arguments: list[Argument], a: Matrix, b: Matrix, sizes: Sides, few: bool
 ) -> Text:
-    """A product of few terms as loops, the innermost along the longer side of the result."""
+    """A product of few terms as loops, the innermost along rows of the result, or along columns where
+    rows fill no vector and columns are longer.
+    """
     _, m, n, k = sizes
     arguments += [Argument("int64_t rows", "size", m), Argument("int64_t columns", "size", n)]
 
@@ -553,7 +556,7 @@ def thin(
         strides = ", ".join(number(f"{name}_{part}", getattr(x, part)) for part in order)
         return f"{name} + i * {number(f'{name}_batch', x.batch)}, {strides}"
 
-    if m > n:
+    if m > n and n * int(suffix[1:]) < VECTOR:
         both = f"columns, rows, {k}, {matrix('b', b, 'column', 'row')}, {matrix('a', a, 'column', 'row')}"
         return Text(f"ge2_product_terms_{suffix}({both}, c + i * rows * columns, 1, columns);")
     both = (

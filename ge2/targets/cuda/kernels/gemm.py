@@ -30,6 +30,7 @@ from ge2.targets.cuda.kernels.products import (
     multiple,
     precision,
     refusal,
+    too_many,
     unasked,
 )
 from ge2.targets.cuda.limits import Chip
@@ -241,9 +242,7 @@ class Joint(OnTensorCores):
         op = steps_of(problem.op)
         if why := self.unserved(problem):
             return why
-        if len(op.products) != self.number:
-            return f"it is {('one product', 'two products')[len(op.products) - 1]} and a region"
-        if why := unspoken(op.region.graph):
+        if why := unspoken(op.region.graph) or too_many(op, caps):
             return why
         left, right = (x.type.dtype for x in op.product.inputs)
         why = self.too_old(caps) if caps else ""
@@ -254,10 +253,16 @@ class Joint(OnTensorCores):
         why = self.unsuited(self.product(problem), caps)
         return why or epilogue_of(problem, caps.chip).refused()
 
+    def serves(self, op: Op) -> bool:
+        return super().serves(op) and len(steps_of(op).products) == self.number and self.makes(op)
+
+    def makes(self, op: Op) -> bool:
+        """True if the family has operands that are made as those of the product are: not at all."""
+        return not steps_of(op).prologues
+
     def unserved(self, problem: Problem) -> str:
         """The reason why operands of the product are none of this family's; "" if they are."""
-        op = steps_of(problem.op)
-        return "operands of the product are made of others" if op.prologues else ""
+        return ""
 
     def placed(self, problem: Problem) -> dict[Atom, Operand]:
         """Where the operands of the product are."""

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
-from typing import final
+from typing import Final, final
 
 from ge2.choice.problem import Problem, Variant
 from ge2.codegen.layout import unspoken
 from ge2.codegen.text import Operand
-from ge2.ir import Atom, Eqn, Graph, Var
-from ge2.ops.elementwise import ConvertElementType
-from ge2.ops.graphs.contraction import ProductSteps, of_steps, steps_of
+from ge2.ir import Atom, Eqn, Op, Var
+from ge2.ops.graphs.contraction import ProductSteps, is_contraction, of_steps, steps_of
 from ge2.ops.graphs.region import Region
 from ge2.targets.cuda.device import Caps
 from ge2.targets.cuda.emit.special_reductions import Kernels
 from ge2.targets.cuda.kernels.gemm import Joint, Product, Split, count, splits
-from ge2.targets.cuda.kernels.products import CudaSmallProduct
+from ge2.targets.cuda.kernels.products import (
+    CudaSmallContraction,
+    CudaSmallProduct,
+    small_seconds,
+)
 from ge2.targets.cuda.kernels.tensor_cores import (
     Apart,
     MmaKernels,
@@ -44,23 +47,7 @@ from ge2.targets.cuda.products.warp_groups import (
 )
 from ge2.targets.cuda.tuning import WgmmaTile
 
-
-def is_identity(region: Region) -> bool:
-    """True of a region that only rounds what it is given to its type."""
-    eqns = region.graph.eqns
-    return len(eqns) == 1 and isinstance(eqns[0].op, ConvertElementType)
-
-
-def bare(product: Eqn) -> tuple[tuple[Eqn], Eqn]:
-    """A product, and a region that leaves its elements as they are."""
-    (y,), v = product.outs, Var(product.outs[0].type)
-    out = Var(v.type)
-    graph = Graph((v,), (Eqn(ConvertElementType(y.type.dtype), (v,), (out,)),), (out,))
-    every = tuple(range(y.type.ndim))
-    region = Region("pointwise", y.type.shape, (every,), graph)
-    inner = Var(y.type)
-    return (replace(product, outs=(inner,)),), Eqn(region, (inner,), (y,), product.source)
-
+SMALL: Final = "it is a small product"
 
 # ------------------------------------------------------------------------------- how operands lie
 
@@ -133,10 +120,16 @@ class OfMade(Joint):
     def is_ranked(self, problem: Problem, caps: Caps | None) -> bool:
         return True
 
+    def hesitates(self, problem: Problem, caps: Caps | None) -> str:
+        if caps is not None and problem.settled and is_small(problem, caps):
+            return SMALL
+        return super().hesitates(problem, caps)
+
+    def makes(self, op: Op) -> bool:
+        return bool(steps_of(op).prologues)
+
     def unserved(self, problem: Problem) -> str:
         op = steps_of(problem.op)
-        if not op.prologues:
-            return "no operand of the product is made"
         if any(why := unspoken(e.op.graph) for e in op.prologues if isinstance(e.op, Region)):
             return why
         found = makings_of(problem) if problem.settled else ()
@@ -260,19 +253,46 @@ def longer(product: Product, tile: WgmmaTile, caps: Caps) -> float:
     return max(1.0, fed * clocks) + done / tuning.made.lanes * clocks
 
 
-@final
-class MadeFirst(Apart):
+class Before(Apart):
     """The regions that make operands of a product, then the product and what follows it."""
+
+    joining = ("resident", "prologue")
+
+    def serves(self, op: Op) -> bool:
+        return is_contraction(op) and bool(steps_of(op).prologues)
+
+
+@final
+class MadeBefore(Before):
+    """The same of a small product."""
+
+    name, kin = "operands that are made before", "small product and region in CUDA"
+    code = "made before"
+
+    def refuses(self, problem: Problem, caps: Caps | None) -> str:
+        small = caps is None or is_small(problem, caps)
+        return "" if small else "the product is not small"
+
+    def seconds(self, problem: Problem, variant: Variant, caps: Caps) -> float:
+        op = steps_of(problem.op)
+        first = sum(caps.speed.of(Problem.of(e, problem.target)) for e in op.prologues)
+        return first + small_seconds(without(problem, op), caps)
+
+
+@final
+class MadeFirst(Before):
+    """The same of a large one. `in_part`: of operands' makers only the last step could be part of the
+    product, and the others are there in any case.
+    """
 
     name, kin = "operands in memory, then the product", "wgmma product and region"
     code = "made first"
-    joining = ("resident", "prologue")
 
-    def __init__(self, steps: Sequence[Eqn] = ()) -> None:
-        """`steps`: those of which the last makes an operand, where more than that one would be one
-        kernel with it.
-        """
-        self.steps = tuple(steps[:-1])
+    def __init__(self, in_part: bool = False) -> None:
+        self.in_part = in_part
+
+    def refuses(self, problem: Problem, caps: Caps | None) -> str:
+        return SMALL if caps is not None and is_small(problem, caps) else ""
 
     def seconds(self, problem: Problem, variant: Variant, caps: Caps) -> float:
         op = steps_of(problem.op)
@@ -286,11 +306,22 @@ class MadeFirst(Apart):
         """What it takes to make an operand; beyond what the earlier steps take alone, for which
         it writes the operand and reads little more.
         """
-        whole = caps.speed.of(Problem.of(eqn, "cuda"))
-        if not self.steps:
-            return whole
         (y,) = eqn.outs
-        return y.type.nbytes / caps.speed.moved
+        return (
+            y.type.nbytes / caps.speed.moved
+            if self.in_part
+            else caps.speed.of(Problem.of(eqn, "cuda"))
+        )
+
+
+@lru_cache(16)
+def is_small(problem: Problem, caps: Caps) -> bool:
+    """True if the product and what follows it are a small product's, were its operands there."""
+    op = steps_of(problem.op)
+    if op.product.outs[0].type.ndim > 2:
+        return False
+    product = without(problem, op)
+    return not CudaSmallContraction().refusal(product, caps)
 
 
 def without(problem: Problem, op: ProductSteps) -> Problem:
@@ -303,7 +334,7 @@ def without(problem: Problem, op: ProductSteps) -> Problem:
         order = tight(a.type.shape, range(a.type.ndim))
         return Operand(role, i, order) if a in made or a not in given else given[a]
 
-    if is_identity(op.region):
+    if op.is_bare:
         product = replace(op.product, outs=op.rest.outs)
         return Problem.of(product, problem.target, operand)
     return Problem.of(of_steps((*op.products, op.rest)), problem.target, operand)

@@ -34,7 +34,7 @@ from ge2.targets.cuda.products.gemm import (
     tight,
 )
 from ge2.targets.cuda.products.made import operations as making
-from ge2.targets.cuda.products.made import prologues_of
+from ge2.targets.cuda.products.made import prologues_of, unmade_alone
 from ge2.targets.cuda.products.many import Many, ManyRegion
 from ge2.targets.cuda.products.rules import (
     least_seconds,
@@ -445,7 +445,7 @@ class CudaSmallContraction(Cuda):
         op = steps_of(problem.op)
         if len(op.products) > 1:
             return "it is two products and a region"
-        if why := unspoken(op.region.graph):
+        if why := unspoken(op.region.graph) or too_many(op, caps):
             return why
         if any(isinstance(e.op, FOLDS) for e in op.region.graph.eqns):
             return "what comes after it is folded"
@@ -457,6 +457,8 @@ class CudaSmallContraction(Cuda):
             return "the product is no matrix"
         if many and op.prologues:
             return "an operand of many products is made"
+        if why := unmade_of(op):
+            return why
         if caps is None or not problem.settled:
             return ""
         lies = read_of(op, problem)
@@ -514,6 +516,24 @@ class CudaSmallContraction(Cuda):
         return kernels, (found[0], found[1]), tuple(temps)
 
 
+def too_many(op: ProductSteps, caps: Caps | None) -> str:
+    """The reason why threads have no room for an element of each array; "" if they have."""
+    if caps is None or len(op.region.graph.inputs) <= caps.limits.tuning.products.arrays:
+        return ""
+    return "what comes after it reads too many arrays"
+
+
+def unmade_of(op: ProductSteps) -> str:
+    """The reason why a small product does not make such operands; "" if it does, or has none to make."""
+    others = {v for e in (*op.products, op.rest) for v in e.inputs}
+    for e in op.prologues:
+        if why := unmade_alone(e):
+            return why
+        if not others.isdisjoint(e.inputs):
+            return "an operand is made of an array that is read again"
+    return "it is a bare product" if op.prologues and op.is_bare else ""
+
+
 def read_of(op: ProductSteps, problem: Problem) -> dict[Atom, Operand]:
     """The places of all arrays; operands that are made lie as what they are made of."""
     found = dict[Atom, Operand](problem.placed(op.graph).items())
@@ -521,8 +541,13 @@ def read_of(op: ProductSteps, problem: Problem) -> dict[Atom, Operand]:
     return found
 
 
+def small_seconds(problem: Problem, caps: Caps) -> float:
+    """What a small product takes that a region goes on with, and whose operands are there."""
+    return caps.speed.launch + clocks_of(problem, steps_of(problem.op), caps) / caps.limits.clock
+
+
 def clocks_of(problem: Problem, op: ProductSteps, caps: Caps) -> int:
-    """The clocks of the product, whose operands are there."""
+    """The clocks of the product alone."""
     given, y = read_of(op, problem), op.product.outs[0].type
     a, b = op.product.inputs
     strides = given[a].strides, given[b].strides, tight(y.shape, (0, 1))
@@ -543,9 +568,3 @@ def made_seconds(problem: Problem, op: ProductSteps, caps: Caps) -> float:
     work = stages * each * done * tuning.made
     waits = max(stages - tuning.ahead, 0) * tuning.waits
     return caps.speed.launch + (clocks_of(problem, op, caps) + work + waits) / caps.limits.clock
-
-
-def before_seconds(problem: Problem, op: ProductSteps, caps: Caps) -> float:
-    """The regions that make operands, and the product and what follows it."""
-    first = sum(caps.speed.of(Problem.of(e, problem.target)) for e in op.prologues)
-    return first + caps.speed.launch + clocks_of(problem, op, caps) / caps.limits.clock

@@ -13,7 +13,7 @@ from ge2.base.arrays import AMPERE, FLOAT32, FP8
 from ge2.choice.problem import Problem, Variant
 from ge2.codegen.layout import plain
 from ge2.codegen.text import Operand
-from ge2.ir import Atom, Eqn, Var
+from ge2.ir import Atom, Eqn, Op, Var
 from ge2.ops.attention.ops import FusedAttention, FusedBackward
 from ge2.ops.dot import DotGeneral
 from ge2.ops.graphs.contraction import is_contraction, of_steps, steps_of
@@ -37,7 +37,6 @@ from ge2.targets.cuda.kernels.generated import Cuda
 from ge2.targets.cuda.kernels.libraries import BlasEpilogue
 from ge2.targets.cuda.kernels.products import (
     HOPPER,
-    before_seconds,
     has_astray,
     is_longest,
     library_seconds,
@@ -436,10 +435,11 @@ class Apart(Cuda):
 
     name = "launches, step by step"
     code = "step by step"
-    joining: ClassVar[tuple[str, ...]] = (
-        "resident",
-        "epilogue",
-    )  # passes that make one kernel of steps
+    # passes, and parts of them, that make one kernel of the steps
+    joining: ClassVar[tuple[str, ...]] = ("resident", "epilogue")
+
+    def serves(self, op: Op) -> bool:
+        return not is_contraction(op) or len(steps_of(op).before) == 1
 
     def is_ranked(self, problem: Problem, caps: Caps | None) -> bool:
         return True
@@ -458,24 +458,15 @@ class Apart(Cuda):
 
 
 @final
-class MadeBefore(Apart):
-    """The regions that make operands of a product, then the small product and what follows it."""
-
-    name, kin = "operands that are made before", "small product and region in CUDA"
-    code = "made before"
-    joining = ("resident", "prologue")
-
-    def seconds(self, problem: Problem, variant: Variant, caps: Caps) -> float:
-        op = steps_of(problem.op)
-        return before_seconds(problem, op, caps)
-
-
-@final
 class OneByOne(Apart):
     """A product, and another of the same left factor with the region that reads both."""
 
     name = "one product after the other"
     code = "one by one"
+    joining = ("resident", "pairs")
+
+    def serves(self, op: Op) -> bool:
+        return is_contraction(op) and len(steps_of(op).products) == 2
 
     def seconds(self, problem: Problem, variant: Variant, caps: Caps) -> float:
         """Of both, as they would be chosen."""

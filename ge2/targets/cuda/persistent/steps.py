@@ -30,7 +30,7 @@ from ge2.ops.dot import DotGeneral
 from ge2.ops.elementwise import ConvertElementType
 from ge2.ops.graphs.control import Cond
 from ge2.ops.graphs.loops import ScanLoop
-from ge2.ops.graphs.region import Resident, is_loop
+from ge2.ops.graphs.region import Region, Resident
 from ge2.ops.graphs.while_loop import WhileLoop
 from ge2.passes import TIDY
 from ge2.passes.context import Context, run
@@ -138,7 +138,7 @@ def spread(eqns: Sequence[Eqn]) -> list[Eqn]:
     found: list[Eqn] = []
     for eqn in eqns:
         op = eqn.op
-        if is_loop(op) or isinstance(op, Resident):
+        if isinstance(op, Region | Resident):
             env: dict[Var, Atom] = dict(zip(op.graph.inputs, eqn.inputs, strict=True))
             outs = dict(zip(op.graph.outputs, eqn.outs, strict=True))
             for each in op.graph.eqns:
