@@ -36,8 +36,8 @@ from ge2.program import (
 )
 from ge2.program.records import Made
 from ge2.program.timeline import Lifetime
+from ge2.targets.c.emit import argument, number
 from ge2.targets.c.emit.file import CFile, Named, Run, Stage, repeated_calls, same_code
-from ge2.targets.c.emit.reductions import argument, number
 from ge2.targets.c.families import FAMILIES
 from ge2.targets.c.kernels.generated import Pieces, file_of
 from ge2.targets.c.loops import ALIGNED, IN_C, Loop, Need, Segment

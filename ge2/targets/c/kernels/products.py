@@ -16,8 +16,8 @@ from ge2.choice.problem import Problem, Variant
 from ge2.codegen.text import ALONE, Argument, CKernel, Operand, Text, whole
 from ge2.ir import ArrayType, Dims
 from ge2.ops.dot import DotGeneral
+from ge2.targets.c.emit import HELD, STORED, SUFFIX
 from ge2.targets.c.emit.file import For
-from ge2.targets.c.emit.reductions import HELD, STORED, SUFFIX
 from ge2.targets.c.kernels.generated import Generated, Pieces, copying, shared, shared_seconds
 from ge2.targets.c.tuning import Caps, Products
 
