@@ -59,10 +59,10 @@ from ge2.trace.writes import is_scalar
 if TYPE_CHECKING:
     import numpy as np
 
+    from ge2.choice.saved import Pinned
     from ge2.compile.race import Tuned
     from ge2.dispatch.cache_report import CacheReport, Signature
     from ge2.dispatch.lowered import Lowered, Report, Traced
-    from ge2.dispatch.pins import Pinned
 
 TRACES: Final = 512  # signatures that a function remembers; the oldest is forgotten first
 P = ParamSpec("P")
