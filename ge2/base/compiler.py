@@ -1,4 +1,4 @@
-"""C sources as loaded libraries, and the headers on which what is kept of them depends."""
+"""C sources compiled and loaded as libraries, and the headers that their cache keys depend on."""
 
 from __future__ import annotations
 

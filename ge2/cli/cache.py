@@ -1,4 +1,4 @@
-"""`ge2 cache` and `ge2 plot`: what was kept of compilations and of trainings, shown."""
+"""`ge2 cache` lists and empties the disk cache; `ge2 plot` draws the log of a training run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The values of a program that may be computed again, and how they are, where they are read late."""
+"""Values of a program that may be rematerialised, and the equations that compute them again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions that take indices, and slices that begin at a traced place."""
+"""Functions that take indices, and slices that begin at a traced offset."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Graphs of attention by rule, of its derivative, and of its scores' slopes element by element."""
+"""Graphs of attention: by rule, of its derivative, and of the elementwise one of its scores."""
 
 from __future__ import annotations
 

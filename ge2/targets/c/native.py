@@ -1,4 +1,4 @@
-"""Steps of a program as functions of one C file, and what each call of them is handed."""
+"""Steps of a program as functions of one C file, and the arguments that each call passes."""
 
 from __future__ import annotations
 

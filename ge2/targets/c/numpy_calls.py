@@ -1,4 +1,4 @@
-"""Steps and elementwise operations as NumPy calls, and where their values lie."""
+"""Steps and elementwise operations as NumPy calls, and the buffers that hold their values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Types and reductions in C."""
+"""Emitters of C: the types and reductions that all of them write."""
 
 from __future__ import annotations
 

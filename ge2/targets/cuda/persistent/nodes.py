@@ -1,4 +1,4 @@
-"""What a resident kernel is made of: nodes, its size, the parts that its template prints."""
+"""The nodes of a persistent kernel, its size, and the parts that its template prints."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ge2.targets.cuda.emit.words import Stage as Reduction
 from ge2.targets.cuda.persistent.values import Array, Made, Value, strides
 from ge2.targets.cuda.tuning import Persistent
 
-# -------- What a resident kernel is made of: statements in loops over elements, within rounds and
+# -------- What a persistent kernel is made of: statements in loops over elements, within rounds and
 # branches.
 
 
@@ -148,7 +148,7 @@ class Choice:
 Node = Level | Rounds | Choice
 
 
-# -------- How large a resident kernel is: its threads, which arrays have no gaps, and which are
+# -------- How large a persistent kernel is: its threads, which arrays have no gaps, and which are
 # stacks.
 
 

@@ -1,4 +1,4 @@
-"""What a resident kernel is handed: arrays and their strides, sizes, and numbers."""
+"""The parameters of a persistent kernel: arrays and their strides, sizes, and numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A graph as phases of a block: loops over elements between barriers, within rounds and branches.
+"""A graph as phases of a block: loops over elements between barriers, in iterations and branches.
 
 Each equation becomes a statement of a loop over the elements of its result, or is
 computed where it is read. What a statement reads at another place, or another thread
@@ -254,7 +254,7 @@ class Scope:
         elif isinstance(op, DotGeneral):
             self.product(eqn)
         else:
-            raise Unwritten(f"{op.name} is no step of a resident kernel")
+            raise Unwritten(f"{op.name} is no step of a persistent kernel")
 
     def value(self, a: Atom) -> Value:
         return self.plan.number(a) if isinstance(a, Literal) else self.env[a]

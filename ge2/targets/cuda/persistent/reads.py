@@ -1,4 +1,4 @@
-"""What statements of a resident kernel read, ahead of time or not, and fold."""
+"""The operands that statements of a persistent kernel read, ahead of time or not; reductions."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Loops(Protocol):
     def touch(self, x: Array) -> Array: ...
 
 
-# -------- What the statements of a resident kernel read, and where.
+# -------- What the statements of a persistent kernel read, and where.
 
 
 @final

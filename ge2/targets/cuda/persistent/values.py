@@ -1,4 +1,4 @@
-"""What a resident kernel computes with, and places in arrays as text."""
+"""The values of a persistent kernel, and the addresses of array elements as text."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def viewed(eqn: Eqn, i: int, at: Index) -> Index:
     return at if same else Index(shape, "", along)
 
 
-# -------- What a resident kernel computes with: numbers, arrays, views, and what is made where it
+# -------- What a persistent kernel computes with: numbers, arrays, views, and what is made where it
 # is read.
 
 
