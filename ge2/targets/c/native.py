@@ -176,7 +176,7 @@ class Native:
     def step(self, segment: Segment, step: Step) -> None:
         if step.kind in ("view", "host"):
             return
-        if self.fails and any(self.buffer(v).written for v in step.eqn.outs):
+        if self.fails and any(self.program.home(v).written for v in step.eqn.outs):
             segment.calls.append(guard("lib->error->code", "return lib->error->code;"))
         if step.kind == "loop":
             segment.calls.append(Loop(self, segment, step).stage())
@@ -222,15 +222,14 @@ class Native:
         if not isinstance(step.eqn.op, DotGeneral):
             return found
         a, b = step.eqn.inputs
-        if not (isinstance(a, Var) and isinstance(b, Var) and self.buffer(a) is self.buffer(b)):
+        if not (
+            isinstance(a, Var)
+            and isinstance(b, Var)
+            and self.program.home(a) is self.program.home(b)
+        ):
             return found
         left, right, out = found.operands
         return replace(found, operands=(left, replace(right, index=left.index), out))
-
-    def buffer(self, v: Var) -> Buffer:
-        """The buffer whose memory a value lies in."""
-        found = self.program.buffers[v]
-        return found.base or found
 
     def surely_shared(self, step: Step) -> frozenset[tuple[int, int]]:
         """The results that lie in the memory of inputs, but for arguments: a

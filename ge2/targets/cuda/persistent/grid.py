@@ -9,8 +9,8 @@ from typing import Any, Final, Protocol, final
 
 import numpy as np
 
+from ge2.base.arrays import accumulator as widened
 from ge2.base.record import mutable, record
-from ge2.codegen.kernel_values import held as widened
 from ge2.codegen.text import Text, guard
 from ge2.ir import ArrayType, Eqn, Graph
 from ge2.targets.cuda.emit.words import HELD, Each, State, start_of

@@ -9,8 +9,8 @@ from typing import Any, Protocol, final
 import numpy as np
 
 from ge2.base.arrays import BOOL, COMPLEX, FLOATS, accumulator
+from ge2.base.arrays import accumulator as widened
 from ge2.base.record import record
-from ge2.codegen.kernel_values import held as widened
 from ge2.codegen.text import Text, guard
 from ge2.ir import Eqn, Graph, Var
 from ge2.ops.dot import DotGeneral
