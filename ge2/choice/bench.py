@@ -1,4 +1,4 @@
-"""One step of a program on a bench: memory and inputs for its candidates, and what they should make."""
+"""A benchmark of one step: memory and inputs for its candidates, and the results they must have."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The choice of a kernel: candidates of families, and what speaks for the one that is taken.
+"""The choice of a kernel: candidates of families, refusals, and the reason why one is taken.
 
 A pin decides first, then what was measured, then what is predicted for all candidates: the least
 time. Where a family has no prediction, the order of the catalog does, and within a family that of

@@ -230,13 +230,8 @@ def runner(assembler: Assembler) -> Runner:
 def inner_of(assembler: Assembler) -> Inner:
     """A program as part of another one."""
     if assembler.built.direct is not None:
-        return alone(assembler.built.direct)
+        return Inner.alone(assembler.built.direct)
     return Inner(assembler.arena.nbytes, assembler.names["bind"], assembler.names["run"])
-
-
-def alone(run: Runner) -> Inner:
-    """A program that needs nothing of another program's arena."""
-    return Inner(0, lambda arena: (), lambda bound, *arrays: run(*arrays))
 
 
 def aligned(nbytes: int) -> Any:

@@ -20,7 +20,7 @@ from ge2.choice.choose import Made as Choices
 from ge2.choice.choose import made_once
 from ge2.codegen.environment import cached_pages
 from ge2.compile import catalog
-from ge2.compile.catalog import Memory, Reference, Runner, Watched, alone, inner_of, manner, runner
+from ge2.compile.catalog import Memory, Reference, Runner, Watched, inner_of, manner, runner
 from ge2.compile.pipeline import TUNING, Tuning
 from ge2.compile.writes import Writing
 from ge2.ir import Graph, Op
@@ -352,7 +352,7 @@ class Executable:
     def inner(self) -> Inner:
         """It as part of another program. That of one C function alone has scratch of its own."""
         run = self.build()
-        return self._inner or alone(run)
+        return self._inner or Inner.alone(run)
 
     def loop_body(self, run: bool) -> LoopBody:
         """It as an iteration on a device; if it is not to `run`, to be written of alone."""

@@ -19,10 +19,10 @@ from ge2.base.pytree import Structure
 from ge2.base.record import after_fork, alone
 from ge2.base.source import originals
 from ge2.base.treedef import LEAF
+from ge2.dispatch.arguments import Build, Match, builder, matcher
 from ge2.dispatch.closures import is_namespace, is_plain
 from ge2.dispatch.closures.capture import NO_NAMES, Closure, Plan, Seen, coded_classes
 from ge2.dispatch.closures.unseen import Purity, refuse_values, watched
-from ge2.dispatch.compiled_trees import Build, Match, builder, matcher
 from ge2.dispatch.rebind import Rebound
 from ge2.dispatch.signature import Function, Key, Static, arguments_of, is_static, leaf_type, title
 from ge2.ir import ON_GPU, ArrayType, Eqn, Graph, Op, Var, type_of

@@ -1,4 +1,4 @@
-"""Operations that fold axes away, and running sums, products and extremes."""
+"""Reductions over axes, and cumulative sums, products and extremes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When each array of a program is there, and where: lifetimes, offsets, the arena."""
+"""The lifetimes of a program's arrays, and their offsets in the arena."""
 
 from __future__ import annotations
 

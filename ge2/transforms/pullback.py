@@ -1,4 +1,4 @@
-"""The functions that `vjp` returns, `checkpoint`, and derivatives that eager calls repeat."""
+"""The functions that `vjp` returns, `checkpoint`, and a cache of derivatives for eager calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Solvers whose derivative is that of the equation, and linear functions turned around."""
+"""Solvers differentiated by the equation that they solve, and transposed linear functions."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import ge2
 from ge2.base.pytree import flatten
-from ge2.dispatch.compiled_trees import builder, matcher
+from ge2.dispatch.arguments import builder, matcher
 
 
 class Pair(NamedTuple):

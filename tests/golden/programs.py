@@ -15,7 +15,7 @@ import numpy as np
 
 import ge2
 from ge2 import extend, lax, random
-from ge2.cli.load import arguments
+from ge2.cli import arguments
 from ge2.scipy import special
 
 

@@ -1,4 +1,4 @@
-"""Updates by index that leave an array as it is, and parts of known sizes at traced starts."""
+"""Functional updates by index (`x.at[i].set(v)`), and slices of static sizes at traced starts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions of functions, and orders by several keys."""
+"""`apply_along_axis`, `piecewise` and other functions of functions, and sorts by several keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Elements put in, left out and packed, and polynomials by their coefficients."""
+"""Elements inserted, deleted and packed into bits, and polynomials by their coefficients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Facts about what is made of scores along the axis of keys, and masks that are bands."""
+"""Facts about values made of scores, along the axis of keys, and masks that are bands."""
 
 from __future__ import annotations
 

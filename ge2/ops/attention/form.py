@@ -1,4 +1,4 @@
-"""The form of attention: where scores, weights and values are in a graph that is found to be it."""
+"""The form of attention in a graph: which of its values are scores, weights and results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a score is made of its product, and the step that is its derivative."""
+"""The function that makes a score of a product, and its derivative."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What programs in C are planned by: numbers, limits of the processor, the time to compile."""
+"""The tuning numbers of programs in C, limits of the processor, and the time to compile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A step of a program for a GPU on a bench: the launches of each candidate by themselves."""
+"""A benchmark of one step on a GPU: the launches of each candidate by themselves."""
 
 from __future__ import annotations
 

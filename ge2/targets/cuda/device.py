@@ -1,4 +1,4 @@
-"""What runs CUDA kernels, its limits and arrays, and what its own array module computes."""
+"""The device that runs CUDA kernels: its limits and arrays, and what its array module computes."""
 
 from __future__ import annotations
 

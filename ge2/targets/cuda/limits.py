@@ -1,4 +1,4 @@
-"""What a GPU has and allows, and what kernels are planned by."""
+"""The limits of a GPU, as kernels are planned for it."""
 
 from __future__ import annotations
 

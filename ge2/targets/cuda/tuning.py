@@ -1,4 +1,4 @@
-"""What kernels for a GPU are planned by: numbers that were measured, or are a matter of taste.
+"""The tuning numbers of kernels for a GPU: measured ones, and those that are a matter of taste.
 
 A chip's record of limits holds one of `Tuning`, and every planner reads its numbers from there, so
 that a test can hand in a chip with others. What follows from a chip's own limits is computed from

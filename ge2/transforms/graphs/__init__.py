@@ -1,4 +1,4 @@
-"""The transforms of graphs, and arrays and graphs that rules read."""
+"""Transforms of graphs: vjp, jvp, vmap, and the arrays and graphs that their rules read."""
 
 from __future__ import annotations
 

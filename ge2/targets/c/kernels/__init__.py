@@ -22,7 +22,7 @@ from ge2.ops.attention.graphs import Elementwise, inputs_of
 from ge2.ops.attention.scores import MOVES, narrowed
 from ge2.ops.elementwise import ConvertElementType
 from ge2.ops.shape import Iota
-from ge2.targets.c.emit.reductions import HELD, STORED, SUFFIX, expression, number, retyped
+from ge2.targets.c.emit import HELD, STORED, SUFFIX, expression, number, retyped
 from ge2.targets.c.emit.region import c_kernel
 from ge2.targets.c.emit.statements import ORDER
 from ge2.targets.c.tuning import Caps

@@ -36,8 +36,8 @@ from ge2.ops.index import UpdateSlice
 from ge2.ops.random import RandomBits, RandomFold
 from ge2.ops.shape import Concatenate, Constant, Iota, Pad
 from ge2.ops.user_ops import Foreign, Own
+from ge2.targets.c.emit import STORED, SUFFIX, C, headers, helpers_of
 from ge2.targets.c.emit.file import Named, same_code
-from ge2.targets.c.emit.reductions import STORED, SUFFIX, C, headers, helpers_of
 from ge2.targets.c.emit.region import c_kernel
 from ge2.targets.c.kernels import Elements, Head, moving, nest_of
 from ge2.targets.c.kernels import shared as shared_by

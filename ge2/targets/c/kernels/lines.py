@@ -18,7 +18,7 @@ from ge2.ops.reduce import CumMax, CumProd, CumSum, Running, kept, state_of
 from ge2.ops.reduce import Scan as Lowered
 from ge2.ops.sort import ArgSort, SearchSorted, Sort, TopK
 from ge2.passes.reads import OrderStatistics
-from ge2.targets.c.emit.reductions import (
+from ge2.targets.c.emit import (
     GATHERED,
     HELD,
     STORED,

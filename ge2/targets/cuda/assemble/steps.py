@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
-from ge2.base.arrays import HALF
+from ge2.base.arrays import HALF, accumulator
 from ge2.base.record import record
 from ge2.choice.choose import Choice, settled, written
 from ge2.choice.problem import Problem, prefs
-from ge2.codegen.kernel_values import held
 from ge2.codegen.layout import Line, plain
 from ge2.codegen.text import Argument, Operand
 from ge2.ir import Atom, Eqn, Literal, Op, Var, lines_of
@@ -215,7 +214,7 @@ class CudaStep(StepCode[StepAssembler]):
             return np.int64(a.value) if "int64_t" in a.declaration else np.int32(a.value)
         if a.kind == "constant":
             constant, dtype = a.value
-            return scalar(np.asarray(constant), held(dtype))
+            return scalar(np.asarray(constant), accumulator(dtype))
         operand, dtype = a.value
         if a.kind == "value":
             return self.number(self.atom(operand), dtype)
@@ -225,7 +224,7 @@ class CudaStep(StepCode[StepAssembler]):
 
     def number(self, atom: Atom, dtype: np.dtype) -> HostScalar | np.generic:
         """A number as a kernel holds it."""
-        wanted, assembler = held(dtype), self.assembler
+        wanted, assembler = accumulator(dtype), self.assembler
         if isinstance(atom, Literal):
             number = np.asarray(atom.value)
             return scalar(number.astype(dtype) if dtype in HALF else number, wanted)
@@ -283,16 +282,11 @@ class LibraryStep(CudaStep):
         chosen = assembler.branches.get(self.step.number)
         inputs, name = ", ".join(map(assembler.operand, eqn.inputs)), f"{eqn.op.name}_"
         if chosen is not None:
-            run = by_python(eqn.op, [*map(alone, chosen)], partial(empty, assembler.device))
+            run = by_python(eqn.op, [*map(Inner.alone, chosen)], partial(empty, assembler.device))
             return f"{assembler.bind(partial(run, [()] * len(chosen)), name)}({inputs})"
         work = by_arrays if serves(eqn) else elsewhere
         f = assembler.bind(partial(work, assembler.device, eqn), name)
         return assembler.timed(f, inputs, eqn, by, eqn.op.name)
-
-
-def alone(run: Callable[..., list[Any]]) -> Inner:
-    """A program that makes its own scratch."""
-    return Inner(0, lambda arena: (), lambda bound, *arrays: run(*arrays))
 
 
 # -------- A step of a program for a device as launches of the kernels of a family, or of a library.
@@ -402,7 +396,7 @@ class HostNumbers:
     def narrowing(self, dtype: np.dtype) -> str:
         """The name of what makes a number of Python's one of `dtype`, as a kernel holds it."""
         if dtype not in self._names:
-            self._names[dtype] = self._bind(partial(narrowed, dtype, held(dtype)), "number_")
+            self._names[dtype] = self._bind(partial(narrowed, dtype, accumulator(dtype)), "number_")
         return self._names[dtype]
 
 

@@ -1,4 +1,4 @@
-"""What a CUDA kernel is, its text as a source, several launches of one as one; emitters of their kinds."""
+"""A CUDA kernel as a record, its source, and several launches fused into one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a row is while a team computes it, and the parts of its kernel."""
+"""Plans of row kernels: where the elements of a row are kept, and the parts of the kernel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernels whose threads lie along what is folded: a team has a row, in its registers where it fits."""
+"""Kernels whose threads run along the reduced axis: a thread group has a row."""
 
 from __future__ import annotations
 

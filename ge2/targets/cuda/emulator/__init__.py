@@ -1,4 +1,4 @@
-"""Devices that are no GPU: an emulator, a fibre a thread, and one for which sources are only compiled."""
+"""Devices without a GPU: an emulator, a fiber a thread, and one that only compiles sources."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ import numpy as np
 from ge2.base.arrays import FLOAT32, FP8, accumulator, look_by
 from ge2.base.cache import content_key
 from ge2.base.command import ABI, Awaited, Waiting
-from ge2.base.compiler import extension, is_known
+from ge2.base.compiler import extension, is_known, text_of
 from ge2.base.detect import toolchain
 from ge2.base.errors import CompileError, CompilerTrouble, KernelError
 from ge2.base.record import record
@@ -419,14 +419,9 @@ def parts() -> tuple[str, tuple[str, ...], str]:
     headers = get_path("include")
     os.stat(os.path.join(headers, "Python.h"))
     folder = templates("cuda", "launch")
-    source, *others = (read(os.path.join(folder, name)) for name in ("launches.c", *HEADERS))
+    source, *others = (text_of(os.path.join(folder, name)) for name in ("launches.c", *HEADERS))
     flags = ("-O2", "-fno-openmp", "-ldl", "-isystem", headers, "-I", folder)
     return source, flags, content_key(ABI, *others)
-
-
-def read(path: str) -> str:
-    with open(path, encoding="utf-8") as file:
-        return file.read()
 
 
 EXTENSION: Final = Awaited("ge2-launches", is_at_hand, compiled)

@@ -1,4 +1,4 @@
-"""Steps of a program as a persistent kernel takes them in: without regions, and little enough.
+"""The steps of a program that one persistent kernel takes in: without regions, and small enough.
 
 A launch costs microseconds, and an iteration that the host decides tens of them; a phase of a block
 a tenth of one. So what is small is put where nobody waits for launches. The rule, in one place,
