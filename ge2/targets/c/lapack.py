@@ -42,8 +42,8 @@ class Lapack:
         """The factors of a matrix: the results of a `Lu`."""
         lu, swaps, info = a.T.copy(), np.empty(len(a), self.swaps), self.size()
         order, rows = number(self.size, len(a)), number(self.size, max(len(a), 1))
-        last = rows, swaps.ctypes.data, byref(info)
-        self.factor[a.dtype](order, order, lu.ctypes.data, *last)
+        last = rows, address_of(swaps), byref(info)
+        self.factor[a.dtype](order, order, address_of(lu), *last)
         if info.value:
             raise np.linalg.LinAlgError("Singular matrix")
         return lu, swaps.astype(INT64, copy=False)
