@@ -61,7 +61,7 @@ VARIABLE = pattern(
 @record
 class Read:
     """A parameter or variable of a kernel that its tasks read: by a pointer, if it is an array on
-    the stack.
+    the stack, which nobody else has.
     """
 
     type: str
@@ -155,7 +155,7 @@ def variables_of(stage: Stage) -> dict[str, Read] | None:
     >>> variables_of(Text("const float x = a[0];"))
     {'x': Read(type='float ', name='x', array=False)}
     >>> variables_of(Text("double kept[24];"))
-    {'kept': Read(type='double *restrict ', name='kept', array=True)}
+    {'kept': Read(type='double *', name='kept', array=True)}
     """
     if not isinstance(stage, Text) or stage.body or stage.pragma:
         return {}
@@ -167,8 +167,7 @@ def variables_of(stage: Stage) -> dict[str, Read] | None:
     ctype, array = found["type"], bool(found["size"])
     if not ctype.endswith("*"):
         ctype = ctype.removeprefix("const ")
-    pointer = f"{ctype}*restrict "  # nobody else has its address
-    return {names[0]: Read(pointer if array else ctype, names[0], array)}
+    return {names[0]: Read(f"{ctype}*" if array else ctype, names[0], array)}
 
 
 @final
