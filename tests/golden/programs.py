@@ -382,6 +382,8 @@ program.add(
     "f16[69]",
     targets=CUDA,
 )
+
+
 @program("f32[2048,512]", "f32[1024,512]", "bf16[1024]", targets=CUDA)
 def layer_of_fp8(x: Any, w: Any, b: Any) -> Any:
     """Of tiles that have stages of their own, and of results that are fp8 again."""
