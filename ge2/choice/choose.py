@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 from ge2.base.errors import NoRuleError
 from ge2.base.record import record
-from ge2.choice import problem as built
+from ge2.choice import built
 from ge2.choice.problem import Family, Measured, Pin, Prefs, Problem, Variant, is_measured
 from ge2.ir import Op, lines_of
 

@@ -8,10 +8,11 @@ from dataclasses import field
 from typing import final
 
 from ge2.base.record import mutable, record
-from ge2.codegen.kernel_values import Held, Nests, Param, Step
+from ge2.codegen.kernel_values import NONE, Held, Nests, Param, Step
 from ge2.ir import Dims
 from ge2.ir.graph import BRANCHING
 from ge2.ops.reduce import ArgReduce
+from ge2.ops.shape import Iota
 
 # -------- The loops that a region becomes: every equation finds its loop, and every value the loops
 # it must outlive.
@@ -342,6 +343,9 @@ class Axes:
     again: int = 0  # the most operations that are done again rather than kept
     specs: list[Spec] = field(default_factory=list)
     apart: frozenset[int] = frozenset()  # axes along which an array lies elsewhere than the space
+    joined: dict[int, int] = field(
+        default_factory=dict
+    )  # of these, those that are one with the next
 
     # -- axes that are one
 
@@ -367,9 +371,33 @@ class Axes:
         for strides in self.strides.values():
             strides.pop(a, None)
         for x in self.helds:
-            x.axes = tuple(each for each in x.axes if each != a)
+            x.axes = tuple(sorted({b if each == a else each for each in x.axes}))
         for s in self.steps:
             s.over = tuple(each for each in s.over if each != a)
+
+    def join_apart(self, short: int) -> None:
+        """Joins the last axis, if it is short, with the one before, along which arrays are moved."""
+        a, b = [NONE, NONE, *sorted(self.sizes)][-2:]
+        apart = a in self.apart and b not in self.apart
+        if apart and self.sizes[b] <= short and self.is_one_apart(a, b):
+            for s in self.steps:
+                s.scale(a, b, self.sizes[b])
+            self.join(a, b)
+            self.joined[a] = b
+
+    def is_one_apart(self, a: int, b: int) -> bool:
+        """True if what depends on the place along an axis, or the next, can be told from the place
+        along both.
+        """
+        counts = any(not {a, b}.isdisjoint(x.axes) for x in self.helds if isinstance(x.leaf, Iota))
+        again = any(not {a, b}.isdisjoint(s.repeated) for s in self.steps)
+        folds = any((a in s.over) != (b in s.over) for s in self.steps)
+        runs = [run for s in self.steps if s.y.axes == (a,) for run in s.runs]
+        still = any(not step or i * self.sizes[b] >= 1 << 30 for _, i, step in runs)
+        return not (counts or again or folds or still) and all(
+            (a in s) == (b in s) and (a not in s or s[a] == s[b] * self.sizes[b])
+            for s in self.strides.values()
+        )
 
     # -- the order of the loops
 

@@ -6,7 +6,7 @@ import builtins
 import keyword
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from functools import cache
 from typing import Any, Final, final
 
@@ -309,6 +309,20 @@ class Step:
     placed: Placed | None = None  # of what lies elsewhere than the space
     runs: Runs = ()  # of the index along an axis
 
+    def scale(self, a: int, b: int, n: int) -> None:
+        """Makes places along an axis those along it and the next, of size n, as one."""
+        if self.runs and self.y.axes == (a,):
+            self.runs = tuple((begin * n, index * n, step) for begin, index, step in self.runs)
+        if self.placed is not None:
+            self.placed = replace(
+                self.placed,
+                bounds=tuple(
+                    (b, low * n, end * n, size * n) if d == a else (d, low, end, size)
+                    for d, low, end, size in self.placed.bounds
+                ),
+                places=tuple((b if d == a else d, x) for d, x in self.placed.places),
+            )
+
 
 @final
 @mutable
@@ -440,7 +454,11 @@ class Values:
         (y,) = eqn.outs
         x = self.wide(self.read(eqn.inputs[0], at))
         over = {at[i] for i in folded_axes(eqn.op)} - {NONE}
-        counts = eqn.op.name in ("reduce_sum", "reduce_prod")  # others take no notice of repetition
+        counts = eqn.op.name in (
+            "reduce_sum",
+            "reduce_prod",
+            "reduce_sum_exp",
+        )  # others take no notice of repetition
         repeated = tuple(sorted(over - set(x.axes))) if counts else ()
         axes = tuple(a for a in x.axes if a not in over)
         self.make(

@@ -188,7 +188,8 @@ class Operand:
 
     Strides and offset count elements. `value`: it is a number that is passed as
     such. `loose`: elements of which the array's place is a multiple, if it is not known
-    to be that of the widest access.
+    to be that of the widest access. `memory`: the number of the first array that a step reads
+    of the same memory, if that is another.
     """
 
     role: str
@@ -197,6 +198,7 @@ class Operand:
     offset: int = 0
     value: bool = False
     loose: int = 0
+    memory: int = -1
 
     def part(self, start: Dims, step: Dims) -> Operand:
         """The elements `start, start + step, ...` of each axis."""
@@ -231,6 +233,7 @@ DECLARED = pattern(
 NAME = pattern(
     r"(?:[*&]|const\b|__restrict__\b|restrict\b|\s)*\(?\s*(?:[*&]\s*)?(?:const\s+)?(\w+)\s*(?:=(?!=)|\[|$|\))"
 )
+COMPARED = pattern(r" (?:<<|>>|[<>]=?) ")
 LOOP = pattern(r"for ?\((.*?);")
 FUNCTION = pattern(r"\b(?:void|int)\b.*\w\(([^()]*)\)$")
 
@@ -304,11 +307,15 @@ def named(text: str) -> Iterator[str]:
 
 
 def split(text: str) -> list[str]:
-    """The parts between commas that no parentheses or braces hold."""
+    """The parts between commas that no parentheses or braces hold.
+
+    >>> split("a = b >= c ? f(b, v) : 0, d")
+    ['a = b   c ? f(b, v) : 0', ' d']
+    """
     if "," not in text:
         return [text]
     found, depth = [""], 0
-    for letter in text:
+    for letter in COMPARED.sub("   ", text):
         depth += (letter in "([{<") - (letter in ")]}>")
         if letter == "," and depth == 0:
             found.append("")
@@ -490,8 +497,11 @@ def axes_of(
     works: list[Work],
     outs: list[Param],
     operands: Mapping[Var, Operand],
+    short: int = 0,
 ) -> Axes:
-    """The axes that anything has, joined where they can be; the works then speak of these."""
+    """The axes that anything has, joined where they can be, and a last one of at most `short`
+    elements also where arrays lie elsewhere; the works then speak of these.
+    """
     lying = [(p, var, at) for (var, at), p in (*values.params.items(), *values.tables.items())]
     lying += [(p, p.var, p.axes) for p in outs]
     placed = [(s.xs[0].leaf, s.placed) for s in values.steps if s.placed is not None]
@@ -509,8 +519,10 @@ def axes_of(
     axes = Axes({a: n for a, n in enumerate(region.space) if a in used}, steps, helds, strides)
     axes.apart = frozenset().union(*(each.apart for _, each in placed))
     axes.merge()
+    axes.join_apart(short)
     for w in works:  # their axes may have been joined
         w.axes, w.over = (
-            frozenset(a for a in each if a in axes.sizes) for each in (w.axes, w.over)
+            frozenset(a for a in (axes.joined.get(a, a) for a in each) if a in axes.sizes)
+            for each in (w.axes, w.over)
         )
     return axes

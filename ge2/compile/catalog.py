@@ -27,8 +27,8 @@ from ge2.targets.reference import Library, Product
 from ge2.trace.concrete import check_finite
 
 if TYPE_CHECKING:
+    from ge2.targets.cuda.assemble.loops import Body
     from ge2.targets.cuda.device import Device
-    from ge2.targets.cuda.loops import Body
 
     class Remat(Protocol):
         """The values that a program computes again to need less memory."""

@@ -16,8 +16,7 @@ from ge2.codegen.layout import plain
 from ge2.codegen.text import Operand
 from ge2.compile.product_rewrites import Epilogues, needed, solid, together
 from ge2.ir import Atom, Dims, Eqn, Graph, Var, lines_of, rename
-from ge2.ops.attention import graphs
-from ge2.ops.attention.facts import Band, with_bands
+from ge2.ops.attention import Band, graphs, with_bands
 from ge2.ops.attention.graphs import Reads, derivative
 from ge2.ops.attention.ops import (
     ATTENTION,
@@ -32,9 +31,10 @@ from ge2.ops.attention.ops import (
 )
 from ge2.ops.attention.scores import around_core, core, scores_to_derive
 from ge2.ops.dot import DotGeneral
+from ge2.ops.graphs.contraction import is_contraction, of_steps, opened, steps_of
 from ge2.ops.graphs.control import Call, inlined, past_barriers
 from ge2.ops.graphs.loops import ScanLoop
-from ge2.ops.graphs.region import ProductRegion, Region, Resident, readers_of
+from ge2.ops.graphs.region import CONTRACTION, Region, Resident, readers_of
 from ge2.ops.pointlike import Pointlike
 from ge2.ops.reduce import ArgReduce, Reduce
 from ge2.ops.shape import Transpose
@@ -48,14 +48,14 @@ from ge2.targets.cuda.emit.split_region import half
 from ge2.targets.cuda.emit.words import FAR
 from ge2.targets.cuda.kernels.generated import CudaResident
 from ge2.targets.cuda.kernels.made import GemmMmaMade, GemmWgmmaMade, MadeFirst, bare
-from ge2.targets.cuda.kernels.products import CudaProductRegion
+from ge2.targets.cuda.kernels.products import CudaSmallContraction
 from ge2.targets.cuda.kernels.tensor_cores import Apart, MadeBefore
 from ge2.targets.cuda.limits import ASSUMED, Limits
 from ge2.targets.cuda.persistent.nodes import Unwritten
 from ge2.targets.cuda.persistent.steps import CONTROL, Fit, Steps, count, taken_in
 from ge2.targets.cuda.products.made import unmade, unmade_alone
 from ge2.targets.cuda.tuning import Rule
-from ge2.transforms.graphs.rules import PLAIN
+from ge2.transforms.graphs import PLAIN
 
 # -------- Attention where a kernel serves it: one step, in place of the user's equations of it.
 # What was not differentiated is looked for here; what was, `vjp_graph` has found before. All that
@@ -388,12 +388,12 @@ def near(eqns: Sequence[Eqn], rule: Rule) -> list[int]:
 
 # -------- A product makes its operands of other arrays, element by element, as it reads them: casts,
 # scales, masks, activations, the last step of a norm.
-# h = region x; y = product_region h w b -> y = product_region[prologue] x w b
+# h = region x; y = contraction h w b -> y = contraction x w b
 # Each block makes what it reads, so the work is repeated for every tile beside or below another; a
 # launch and two passes over memory are saved. Predictions decide.
 
 
-SMALL: Final = (CudaProductRegion(), MadeBefore())
+SMALL: Final = (CudaSmallContraction(), MadeBefore())
 
 
 def prologue(graph: Graph, context: Context) -> Graph:
@@ -424,7 +424,11 @@ def last_steps(maker: Eqn, y: Atom) -> list[Eqn]:
     folds, and makes all else, before what is done to each element with what is folded.
     """
     region = maker.op
-    if not isinstance(region, Region) or region.kind == "pointwise" or region.graph.consts:
+    if (
+        not isinstance(region, Region)
+        or region.kind in ("pointwise", CONTRACTION)
+        or region.graph.consts
+    ):
         return [maker]
     graph, places = region.graph, dict(zip(region.graph.outputs, maker.outs, strict=True))
     if len(places) < len(maker.outs) or not all(isinstance(v, Var) for v in places):
@@ -500,16 +504,15 @@ def as_it_lies(eqn: Eqn, a: Atom, x: Var, order: Dims) -> Eqn | None:
     """A product of `x` in place of operand `a`, which is that with its axes in another order; None if
     those that stay would be in another order, too.
     """
-    if isinstance(eqn.op, ProductRegion):
-        inner, graph = eqn.op.graph.inputs[eqn.inputs.index(a)], eqn.op.graph
-        v, product = Var(x.type), eqn.op.product
-        one = as_it_lies(product, inner, v, order)
-        if one is None or sum(inner in e.inputs for e in graph.eqns) > 1:
+    if is_contraction(eqn.op):
+        steps = opened(eqn)
+        product, *others = (e for e in steps if a in e.inputs)
+        one = None if others else as_it_lies(product, a, x, order)
+        if one is None:
             return None
-        inputs = tuple(v if each is inner else each for each in graph.inputs)
-        eqns = tuple(one if e is product else e for e in graph.eqns)
-        given = tuple(x if each is a else each for each in eqn.inputs)
-        return replace(eqn, op=ProductRegion(Graph(inputs, eqns, graph.outputs)), inputs=given)
+        given = (x if each is a else each for each in eqn.inputs)
+        joint = of_steps([one if e is product else e for e in steps], given)
+        return replace(joint, choice=eqn.choice)
     dot = eqn.op
     if not isinstance(dot, DotGeneral) or eqn.inputs.count(a) > 1:
         return None
@@ -529,14 +532,15 @@ def as_it_lies(eqn: Eqn, a: Atom, x: Var, order: Dims) -> Eqn | None:
 def is_small(eqn: Eqn) -> bool:
     """True of a product of two matrices and a region that are one kernel of ours for small ones."""
     choice, op = eqn.choice, eqn.op
-    if not isinstance(choice, Choice) or not isinstance(choice.family, CudaProductRegion):
+    if not isinstance(choice, Choice) or not isinstance(choice.family, CudaSmallContraction):
         return False
-    return isinstance(op, ProductRegion) and op.product.outs[0].type.ndim == 2
+    root = op.root if isinstance(op, Region) else None
+    return root is not None and root.outs[0].type.ndim == 2
 
 
 def is_product(eqn: Eqn) -> bool:
     """True of a product, or one and a region, that has something to multiply."""
-    joint = isinstance(eqn.op, ProductRegion) and len(eqn.op.products) == 1
+    joint = is_contraction(eqn.op) and len(steps_of(eqn.op).products) == 1
     return (joint or isinstance(eqn.op, DotGeneral)) and all(a.type.size for a in eqn.inputs)
 
 
@@ -570,16 +574,8 @@ def with_prologue(eqn: Eqn, a: Atom, steps: Sequence[Eqn], known: Epilogues) -> 
 
 def making(eqn: Eqn, a: Atom, maker: Eqn) -> Eqn | None:
     """A product and its maker of operand `a` as one; None if it reads that twice."""
-    eqn = eqn if isinstance(eqn.op, ProductRegion) else together(*bare(eqn))
-    op = eqn.op
-    assert isinstance(op, ProductRegion)
-    inner = op.graph.inputs[eqn.inputs.index(a)]
-    read = [x for e in op.graph.eqns for x in e.inputs if x is inner]
-    if len(read) > 1 or inner not in op.product.inputs:
+    steps = opened(eqn if is_contraction(eqn.op) else together(*bare(eqn)))
+    read = [e for e in steps for x in e.inputs if x is a]
+    if len(read) > 1 or not isinstance(read[0].op, DotGeneral):
         return None
-    places = {x: v for x, v in zip(eqn.inputs, op.graph.inputs, strict=True) if v is not inner}
-    sources = [x for x in maker.inputs if isinstance(x, Var)]
-    places.update((x, Var(x.type)) for x in sources if x not in places)
-    first = Eqn(maker.op, tuple(places[x] for x in sources), (inner,), maker.source)
-    graph = Graph(tuple(places.values()), (first, *op.graph.eqns), op.graph.outputs)
-    return Eqn(ProductRegion(graph), tuple(places), eqn.outs, eqn.source)
+    return of_steps((maker, *steps), (*(x for x in eqn.inputs if x is not a), *maker.inputs))

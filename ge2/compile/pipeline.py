@@ -21,22 +21,23 @@ from ge2.compile.writes import checked_early, views_first, with_copies, writes
 from ge2.ir import Graph
 from ge2.ops.attention.ops import has_attention
 from ge2.passes import TIDY
-from ge2.passes.absorb_peeled import whole
 from ge2.passes.context import NOTHING, Context, Pass, run
 from ge2.passes.context import TUNING as PASSES
 from ge2.passes.context import Tuning as Passes
 from ge2.passes.fold import constants_late
 from ge2.passes.fuse import fuse
 from ge2.passes.fusion_group import results_together
-from ge2.passes.hoist import sums_after
-from ge2.passes.indices import drawn, indexed, join_scatters
-from ge2.passes.moves_inside import moves_inside
-from ge2.passes.products import half_results, products_to_sums, short_sums, tiny_products
+from ge2.passes.indices import drawn, indexed, join_scatters, sums_of_zeros
+from ge2.passes.loops.absorb_peeled import whole
+from ge2.passes.loops.hoist import sums_after
+from ge2.passes.loops.roll import roll
+from ge2.passes.loops.roll_offsets import roll_offsets
+from ge2.passes.loops.rolled_to_scan import stack, stack_all
+from ge2.passes.moves_inside import moves_inside, rows_inside
+from ge2.passes.online_sums import online_sums
+from ge2.passes.pairs import mirrored, short_sums
+from ge2.passes.products import half_results, products_to_sums, tiny_products
 from ge2.passes.reads import few_ranks, order_statistics, slices_first
-from ge2.passes.roll import roll
-from ge2.passes.roll_offsets import roll_offsets
-from ge2.passes.rolled_to_scan import stack, stack_all
-from ge2.passes.rows_inside import rows_inside
 from ge2.passes.simplify import inline
 from ge2.passes.split_edges import split_edges
 from ge2.program import PLACEMENT, PLANNING, Placement, Planning
@@ -128,10 +129,11 @@ PIPELINES: Final[dict[str, tuple[Pass, ...]]] = {
         constants_late, writes, grounded, reads_first, with_copies, views_first, checked_early,
     ),
     "cuda": (
-        *FIRST, few_ranks, half_results, fp8_products, recompute, tiny_products, short_sums, roll, whole, stack,
-        stack_all, sums_after, slices_first, gated_products, join_scatters, products_to_sums, fuse, split_live_ranges,
-        epilogue, prologue, indexed, drawn, resident, moves_inside, rows_inside, results_together, constants_late,
-        reads_first, with_copies, views_first,
+        *FIRST, few_ranks, order_statistics, half_results, fp8_products, recompute, tiny_products, mirrored,
+        short_sums, roll, whole, stack, stack_all, sums_after, slices_first, gated_products, join_scatters,
+        sums_of_zeros, products_to_sums, online_sums, fuse, split_live_ranges, epilogue, prologue, indexed, drawn,
+        resident,
+        moves_inside, rows_inside, results_together, constants_late, reads_first, with_copies, views_first,
     ),
 }
 
@@ -145,9 +147,10 @@ LIMITED: Final[dict[str, tuple[Pass, ...]]] = {
         constants_late, writes, grounded, reads_first, with_copies, views_first, checked_early,
     ),
     "cuda": (
-        few_ranks, half_results, fp8_products, tiny_products, short_sums, whole, stack, slices_first, join_scatters,
-        products_to_sums, fuse, indexed, drawn, resident, moves_inside, rows_inside, constants_late, reads_first,
-        with_copies, views_first,
+        few_ranks, order_statistics, half_results, fp8_products, tiny_products, mirrored, short_sums, whole,
+        stack, slices_first, join_scatters, sums_of_zeros, products_to_sums, online_sums, fuse, indexed, drawn,
+        resident,
+        moves_inside, rows_inside, constants_late, reads_first, with_copies, views_first,
     ),
 }
 # fmt: on

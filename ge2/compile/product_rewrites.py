@@ -18,9 +18,10 @@ from ge2.codegen.text import Operand
 from ge2.ir import Atom, Dims, Eqn, Graph, Var
 from ge2.ops.dot import DotGeneral
 from ge2.ops.elementwise import DIV, MUL, ConvertElementType
+from ge2.ops.graphs.contraction import of_steps
 from ge2.ops.graphs.control import Cond
 from ge2.ops.graphs.loops import ScanLoop
-from ge2.ops.graphs.region import ProductRegion, Region, readers_of
+from ge2.ops.graphs.region import Region, readers_of
 from ge2.ops.graphs.while_loop import WhileLoop
 from ge2.ops.pointlike import Pointlike
 from ge2.ops.reduce import ArgReduce, Reduce
@@ -33,7 +34,7 @@ from ge2.program import computing
 from ge2.targets.cuda.device import Caps
 from ge2.targets.cuda.emit.split_region import half
 from ge2.targets.cuda.kernels.libraries import BlasEpilogue
-from ge2.targets.cuda.kernels.products import CudaProductRegion, no_fp8, no_groups_fp8
+from ge2.targets.cuda.kernels.products import CudaSmallContraction, no_fp8, no_groups_fp8
 from ge2.targets.cuda.kernels.tensor_cores import (
     Apart,
     GemmMmaPair,
@@ -58,7 +59,7 @@ from ge2.targets.cuda.products.tensor_epilogue import column_sums
 
 FOLDS: Final = (Reduce, ArgReduce)
 CATALOG: Final = (
-    CudaProductRegion(),
+    CudaSmallContraction(),
     GemmWgmmaRegion(),
     GemmWgmmaRegionOfCopies(),
     BlasEpilogue(),
@@ -188,10 +189,7 @@ def together(products: Sequence[Eqn], rest: Eqn, kept: Sequence[Var] = ()) -> Eq
             product, rest = replace(product, outs=(v,)), keeping(rest, y, v)
         found.append(product)
         inner += product.outs
-    read = (a for e in (*found, rest) for a in e.inputs if a not in inner)
-    given = tuple(dict.fromkeys(read))
-    op = ProductRegion(Graph(given, (*found, rounded(rest, inner)), rest.outs))  # type: ignore[arg-type]
-    return Eqn(op, given, rest.outs, products[0].source)
+    return of_steps((*found, rounded(rest, inner)))
 
 
 def keeping(rest: Eqn, y: Var, inner: Var) -> Eqn:
@@ -520,8 +518,8 @@ def rewritten(
         return (eqn,)
     stored = out in (BFLOAT16, FLOAT16) or y in rounded or op.precision == "fp8"
     direct = factors == [*eqn.inputs]
-    one, other = (a.type for a in factors)
-    serves = "" in (no_fp8(op, one, other, limits), no_groups_fp8(op, one, other, limits))
+    a, b = (x.type for x in factors)
+    serves = not no_fp8(op, a, b, limits) or not no_groups_fp8(op, a, b, limits)
     if serves and (stored or out in FP8):
         return (*views, *by_tensor_cores(eqn, factors, out))
     return by_bfloat16(eqn, out) if direct else (eqn,)

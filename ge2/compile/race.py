@@ -26,6 +26,7 @@ from ge2.choice.choose import Candidate, Choice, candidates, choose, written
 from ge2.choice.problem import Measured, Problem, prefs
 from ge2.choice.record import Entry, ProblemClass, class_of, code_of
 from ge2.compile.executable import Executable
+from ge2.ops.graphs.contraction import is_contraction, steps_of
 from ge2.program import Program, Step
 from ge2.program.assembler import seconds
 from ge2.targets.c.native import made
@@ -440,10 +441,10 @@ def tune_first(executable: Executable) -> Tuned:
 
 def probed(bench: Bench, executable: Executable, tell: Tell | None) -> None:
     """Measures the limits that predictions are made of, unless the record has them."""
-    from ge2.choice import problem as speed
+    from ge2.choice.built import probed
     from ge2.compile.compile import probe
 
-    if speed.probed(bench.caps.kind) is None and tell is not None:
+    if probed(bench.caps.kind) is None and tell is not None:
         tell(f"the limits of {bench.caps.kind}")
     probe(bench.caps, executable.device)
 
@@ -519,8 +520,9 @@ class JointBench(CudaBench):
         from ge2.compile.compile import compile_graph
 
         op: Any = self.step.eqn.op
+        graph = steps_of(op).steps if is_contraction(op) else op.graph
         with self.settings():
-            return compile_graph(op.graph, name="apart", device=self.device)
+            return compile_graph(graph, name="apart", device=self.device)
 
     def ahead(self, candidate: Candidate) -> Run:
         if not isinstance(candidate.family, Apart):

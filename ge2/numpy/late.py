@@ -20,7 +20,7 @@ from ge2.base.source import here
 from ge2.base.tracebacks import hides_methods, published
 from ge2.ir import ArrayType, type_of
 from ge2.numpy import elementwise
-from ge2.numpy.access.indexing import getitem
+from ge2.numpy.access import getitem
 from ge2.numpy.composite import stack
 from ge2.numpy.creation import OUTSIDE
 from ge2.numpy.promotion import (

@@ -30,7 +30,7 @@ from ge2.ops.reduce import ArgReduce, Reduce, Running
 from ge2.ops.shape import Barrier, Concatenate, Constant, Identity, Iota, Unary
 from ge2.ops.sort import Ordering, SearchSorted, TopK
 from ge2.ops.user_ops import Own
-from ge2.passes.roll import compile_seconds
+from ge2.passes.loops.roll import compile_seconds
 from ge2.passes.take_to_mask import Index
 
 # -------- The program that the runtime sees of a graph: steps in order, and where each array is and

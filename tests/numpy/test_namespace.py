@@ -30,6 +30,8 @@ CALLS: dict[str, tuple[Any, list[Callable[[Any, Any], Any]]]] = {
     "places": (X, [
         lambda np, x: np.delete(x, 1), lambda np, x: np.delete(x, [0, -1], 1),
         lambda np, x: np.delete(x, slice(0, 2), 0), lambda np, x: np.delete(x, 99),
+        lambda np, x: np.delete(x, []), lambda np, x: np.delete(x, (), 1), lambda np, x: np.delete(x, [1.0]),
+        lambda np, x: np.insert(x, [], []), lambda np, x: np.insert(x, [], 1.0, axis=1),
         lambda np, x: np.insert(x, 1, 7), lambda np, x: np.insert(x, 1, [1, 2, 3], axis=1),
         lambda np, x: np.insert(x, [1, 3], [[7], [8], [9]], axis=1),
         lambda np, x: np.insert(x, [0, 2, 2], 5.0, axis=0), lambda np, x: np.insert(x, 1, x[0], axis=0),

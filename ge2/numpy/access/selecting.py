@@ -19,11 +19,11 @@ from ge2.base.errors import (
 )
 from ge2.base.source import here
 from ge2.ir import ArrayType, Dims, is_traced, type_of
+from ge2.numpy import access as indexing
 from ge2.numpy import elementwise as e
-from ge2.numpy.access import indexing
-from ge2.numpy.access.indexing import checked_index, common_index, fitting
-from ge2.numpy.access.indexing import getitem as getitem_at
-from ge2.numpy.access.indexing import setitem as setitem_at
+from ge2.numpy.access import checked_index, common_index, fitting
+from ge2.numpy.access import getitem as getitem_at
+from ge2.numpy.access import setitem as setitem_at
 from ge2.numpy.composite import choose_by, clip, flatnonzero, known_elements, no_out, stack
 from ge2.numpy.creation import owned
 from ge2.numpy.elementwise import equal, floor_divide, less, remainder

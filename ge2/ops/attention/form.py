@@ -10,7 +10,7 @@ import numpy as np
 from ge2.base.arrays import FLOAT32, FLOATS, HALF
 from ge2.base.record import record
 from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Var
-from ge2.ops.attention.facts import Along, reshaped
+from ge2.ops.attention import Along, reshaped
 from ge2.ops.dot import DotGeneral
 from ge2.ops.elementwise import DIV, EXP, MUL, WHERE, ConvertElementType
 from ge2.ops.pointlike import Pointlike, Pointwise

@@ -23,7 +23,7 @@ from ge2.ir import (
     read,
     without_dead_code,
 )
-from ge2.ops.attention.facts import FEATURE, REPEATED, reshaped
+from ge2.ops.attention import FEATURE, REPEATED, reshaped
 from ge2.ops.attention.form import VIEWS, Chain, Form, is_scaling
 from ge2.ops.dot import DotGeneral
 from ge2.ops.elementwise import ConvertElementType

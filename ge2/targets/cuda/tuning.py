@@ -12,6 +12,7 @@ from typing import final
 
 from ge2.base.record import record
 from ge2.program import CompilePrice, Concurrent
+from ge2.targets.cuda.attention_tuning import Attention, Cudnn
 from ge2.targets.cuda.products.tiles import Wgmma
 
 
@@ -84,6 +85,9 @@ class Rowwise:
 
     block: int = 256  # threads
     largest: int = 1024  # threads of a row that neither registers nor shared memory hold
+    # and where rows are many: fewer rows are then under way, of which more is in the cache for later
+    long_block: int = 1024
+    rounds_long: int = 8  # times that these read a row
     in_shared: int = 512  # threads of a row in shared memory
     # elements of a row that a thread has at most; where blocks go from row to row, and keep sums
     held: int = 16
@@ -107,8 +111,12 @@ class Rowwise:
     # the text
     again: int = 6  # operations that are done again rather than kept, at most
     seldom: int = 64  # packs of a row, of which few have the place that elements are compared with
+    led: int = 32  # packs of a row that begins anywhere, from which on they begin at multiples
     in_turn: int = 2  # packs of a row in shared memory that are computed at once
     unrolled: int = 4  # rounds over a row that is not held, whose reads are under way at once
+    unrolled_works: int = (
+        64  # works up to which a loop is written out for single elements as for packs
+    )
 
 
 @final
@@ -143,6 +151,23 @@ class Columns:
     early: int = 16  # arrays that are read before rows are
     together: int = 7  # elements of a row that a thread has though no access moves two of them
     rows: int = 8  # that a thread has at least, before others help it
+    # where so many operations are for each of so many pairs of a row and a column: columns of a
+    # thread, threads of a multiprocessor that keep it busy, and their registers besides what they keep
+    # of columns: in all, and for each array of rows
+    each: int = 8
+    pairs: int = 1 << 20
+    crossed: int = 4
+    computing: int = 1024
+    others: int = 24
+    address: int = 3
+    short: int = (
+        64  # strides there that are in the text: the places of several rows are one address
+    )
+    # arrays that neighbours read at places near each other are read by whole packs: where that takes
+    # so many times fewer accesses, in rows of so many packs, by windows of so many bytes a thread
+    gain: float = 1.5
+    windowed: int = 4
+    windows: int = 320
 
 
 @final
@@ -162,6 +187,20 @@ class NarrowColumns:
     large: int = 1 << 20
     at_once: int = 4  # rows that a thread reads at once,
     bytes: int = 128  # if these are no more
+
+
+@final
+@record
+class Requests:
+    """Reads that are under way while a region folds its rows or columns."""
+
+    column: int = 32  # threads that one column of a reduction keeps busy
+    latency: float = 8e-7  # seconds from the request of bytes to their arrival, under load
+    # bytes requested at once: for a row along threads, for a column of narrow blocks, and for one of
+    # wide blocks, by the bytes of an element
+    of_row: int = 1 << 15
+    of_column: int = 1 << 11
+    of_wide: int = 1 << 7
 
 
 @final
@@ -227,6 +266,11 @@ class Scatters:
     few: int = 64  # indices of which each may be compared with all others
     ranked: int = 1 << 13  # updates ordered by counting: 10 us at most on 132 multiprocessors
     window: int = 64  # updates that are summed one after another
+    # updates that a block puts in order, at most, and blocks of a multiprocessor that are enough: by
+    # 32 blocks 65536 took 14 us of an H200 for each digit
+    tile: int = 2048
+    tiles: int = 2
+    cleared: int = 32  # places of which a thread looks for those that have no update
     helpers: int = 8  # threads that look for what is before one update
     # sums that need no order: from so many updates on, up to 2^bits, whose rows are no longer,
     unordered: int = 1 << 11
@@ -257,6 +301,10 @@ class TopKs:
     ranked: int = 128  # elements of a line that a warp ranks, each against all others, at most
     long: int = 1 << 16  # elements of a line that is cut, where lines are few
     part: int = 1 << 14  # elements of a part of it at least
+    alone: int = (
+        64  # keys of a word of a line that one thread puts in order; of more words, or where
+    )
+    keys: int = 32  # lanes of a warp share a line, a lane has no more than so many
 
 
 @final
@@ -291,12 +339,14 @@ class Products:
     # what is counted that they take, of matrices up to some size and of larger ones: on an H200 65536
     # of 16 x 16 took 73 us of 50, 16384 of 32 x 32 110 to 226
     whole: int = 32
-    short: float = 1.4
+    short: float = 1.3
     easily: int = 24
-    wide: float = 2.5
+    wide: float = 2.3
+    rows: int = 4  # of a column that a thread has, at most
+    resident: int = 4  # blocks that a multiprocessor holds at once: 64 registers a thread
     # clocks of a multiprocessor in which the library has a tile of many small matrices: 65536 of
     # 16 x 16 took 173 us on an H200
-    tile: int = 520
+    tile: int = 485
     # arrays of a region that goes with a product: a thread has an element of each in a register
     # while it multiplies
     arrays: int = 24
@@ -310,6 +360,28 @@ class Products:
     # as long as without them rows of no multiples of 16 bytes take: measured on an H200
     epilogue: float = 0.4e-12
     narrow_epilogue: float = 4.8
+    # of the library: times the rate of float32 that tensor cores multiply half types at; the parts of it
+    # by the bytes of which rows are a multiple, and the side of a tile of rows of fewer than 16: on an
+    # H200 511^3 and 1023^3 took as long as few tiles do
+    tensor: int = 10
+    aligned: tuple[tuple[int, float], ...] = ((16, 1.0), (8, 0.5), (4, 0.39), (2, 0.27))
+    narrow_side: int = 128
+    one_by_one: float = 0.2  # of a memory's rate, where elements of two bytes are moved one by one
+    # times as long as its bytes take: a region of rows that are no multiples of 16 bytes apart
+    scattered: float = 3.0
+
+
+@final
+@record
+class MadeOperands:
+    """Operands that a multiprocessor makes as it reads them (docs/design/made.md), in a clock: bytes from its
+    shared memory, from the L2 cache, as far as bare products have shown, and operations.
+    """
+
+    shared: int = 128
+    cached: int = 64
+    lanes: int = 128
+    handled: float = 3.0  # operations that reading, rounding and storing an element takes
 
 
 @final
@@ -342,46 +414,6 @@ class MmaTile:
 
 @final
 @record
-class AttentionTile:
-    """Warp groups of 64 queries each, keys of a block, and blocks of keys and of values in shared
-    memory, for heads that are `width` features wide. `registers`: of a thread that copies, and of
-    one that multiplies.
-    """
-
-    width: int
-    groups: int
-    keys: int
-    stages: int
-    registers: tuple[int, int] = (24, 240)
-
-
-@final
-@record
-class AttentionMmaTile:
-    """Warps that have `high` times 16 queries each, and keys of a block, for heads that are up to
-    `width` features wide. `part`: of the rate of tensor cores, or of multiply-adds, that it reaches;
-    `stages`: blocks in shared memory.
-    """
-
-    width: int
-    warps: int
-    high: int
-    keys: int
-    part: float
-    stages: int = 1
-
-    @property
-    def rows(self) -> int:
-        """Queries of a block."""
-        return 16 * self.warps * self.high
-
-    @property
-    def threads(self) -> int:
-        return 32 * self.warps
-
-
-@final
-@record
 class Mma:
     """Products by the tensor cores of warps."""
 
@@ -396,6 +428,8 @@ class Mma:
     # in all that was measured, so that only a measurement chooses it there
     doubt: float = 100.0
     thin: int = 16  # terms: fewer fill no fragment
+    crowded: int = 64  # sums of a thread beside which there is room for elements that are read
+    words: int = 56  # of arrays that a thread has of a pack, beside which registers do not spill
     # equations from which on compilers keep to 128 registers and spill some, unless they are told that
     # two blocks of 128 threads are enough
     crowd: int = 64
@@ -405,51 +439,6 @@ class Mma:
         MmaTile(64, 16, 4, 1, 256, 4, 0.5), MmaTile(16, 64, 1, 4, 256, 4, 0.5),
         MmaTile(32, 16, 2, 1, 256, 4, 0.45), MmaTile(16, 32, 1, 2, 256, 4, 0.45),
     )  # fmt: skip
-
-
-@final
-@record
-class Attention:
-    """Attention on Hopper's tensor cores. The first tile was measured on an H200."""
-
-    tiles: tuple[AttentionTile, ...] = (
-        AttentionTile(128, 2, 128, 2), AttentionTile(64, 3, 128, 2, (32, 160)), AttentionTile(64, 2, 128, 4),
-        AttentionTile(256, 2, 64, 2),
-    )  # fmt: skip
-    # a block of 64 lines, of which each has two operands
-    backward: tuple[AttentionTile, ...] = (
-        AttentionTile(128, 2, 64, 3),
-        AttentionTile(64, 2, 64, 4),
-        AttentionTile(256, 2, 32, 2),
-    )
-    # by the tensor cores of warps; none was measured
-    mma: tuple[AttentionMmaTile, ...] = (
-        AttentionMmaTile(64, 4, 2, 64, 0.5), AttentionMmaTile(64, 4, 1, 64, 0.35),
-        AttentionMmaTile(128, 4, 2, 64, 0.5), AttentionMmaTile(128, 4, 2, 32, 0.45),
-        AttentionMmaTile(128, 4, 1, 64, 0.35), AttentionMmaTile(128, 4, 1, 32, 0.3),
-        AttentionMmaTile(256, 4, 1, 32, 0.35), AttentionMmaTile(256, 2, 1, 16, 0.2),
-    )  # fmt: skip
-    mma_backward: tuple[AttentionMmaTile, ...] = (
-        AttentionMmaTile(64, 4, 2, 32, 0.4, 2), AttentionMmaTile(64, 4, 1, 64, 0.35, 2),
-        AttentionMmaTile(64, 4, 1, 32, 0.3, 2), AttentionMmaTile(128, 4, 1, 32, 0.3, 2),
-        AttentionMmaTile(128, 4, 1, 16, 0.25, 2), AttentionMmaTile(128, 2, 1, 16, 0.2, 2),
-        AttentionMmaTile(256, 4, 1, 16, 0.25, 2), AttentionMmaTile(256, 2, 1, 16, 0.2, 2),
-        AttentionMmaTile(256, 1, 1, 16, 0.1, 1),
-    )  # fmt: skip
-    cache: int = 32 << 20  # bytes of keys and values that stay in the L2 cache
-    busy: float = 0.75  # the part of the time in which tensor cores are
-    share: int = 128  # keys at least that a warp has, where warps share them,
-    waves: int = 4  # and how often all warps of a GPU are to have some
-    in_turn: int = 8  # shares at least that a thread adds up
-    # of few queries, as an H200 took its time for 1 to 256 batches of them:
-    # the parts of the bandwidth where warps share keys, and where one warp of a block has queries
-    apart: float = 0.78
-    warps: float = 0.72
-    merge: float = 2e-5  # seconds in which shares begin and are merged
-    many: int = 1 << 27  # bytes of keys and values from which on others may be quicker
-    # seconds in which a block takes 64 keys of 64 features by warps, and a tile by each 64 rows of wgmma
-    waits: float = 1e-6
-    waits_of_group: float = 0.8e-6
 
 
 @final
@@ -473,24 +462,6 @@ class Launches:
 
 @final
 @record
-class Cudnn:
-    """Attention by cuDNN, for heads up to a width: the parts of the rate of tensor cores that it
-    reaches, forward and backward, where sequences are long; and the queries beside which a band loses
-    as much again. Of NVIDIA's figures for an H200 and cuDNN 9.19.1 (cudnn-frontend,
-    benchmark/sdpa_benchmark_training/results/h200_919_only_cudnn: Llama 3.1, gpt-oss for 64).
-    """
-
-    parts: tuple[tuple[int, float, float], ...] = ((64, 0.39, 0.33), (128, 0.75, 0.64))
-    short: tuple[int, int] = (650, 900)
-
-    def part(self, width: int, backward: bool) -> tuple[float, int]:
-        """The part of the rate, and what short sequences lose."""
-        found = next((each for each in self.parts if width <= each[0]), self.parts[-1])
-        return found[1 + backward], self.short[backward]
-
-
-@final
-@record
 class Tuning:
     """The numbers of each family of kernels.
 
@@ -503,6 +474,7 @@ class Tuning:
     top_k: TopKs = TopKs()
     joins: Joins = Joins()
     products: Products = Products()
+    made: MadeOperands = MadeOperands()
     wgmma: Wgmma = Wgmma()
     mma: Mma = Mma()
     attention: Attention = Attention()
@@ -513,6 +485,7 @@ class Tuning:
     columns: Columns = Columns()
     halves: Halves = Halves()
     narrow_columns: NarrowColumns = NarrowColumns()
+    requests: Requests = Requests()
     parts: Parts = Parts()
     tiles: Tiles = Tiles()
     persistent: Persistent = Persistent()

@@ -23,9 +23,12 @@ from ge2.ops.random import Draw
 from ge2.ops.reduce import ArgReduce, Reduce
 from ge2.ops.shape import Iota
 from ge2.targets.cuda.emit import words
+from ge2.targets.cuda.emit.marks import Marks
+from ge2.targets.cuda.emit.roots import divided_by, is_power, name_of
 from ge2.targets.cuda.emit.words import (
     HELD,
     RESERVED,
+    SHORT,
     STORED,
     SUFFIX,
     Places,
@@ -45,6 +48,7 @@ BRIEF = {
     "ge2_div_f32(": "ge2_brief_div(",
 }
 OF_PACK = ".at[v]"  # the element of a pack that is current
+IN_PACK = re.compile(r"(\w+(?:\[\w+\])?)\.at\[(v[^]]*)\]")  # the same, or one so many after it
 
 
 @final
@@ -79,7 +83,7 @@ class Problem:
         # arrays of which each element is read by itself, where there is one
         self.placed = {s.xs[0].leaf for s in self.values.steps if s.placed is not None}
         self.placed |= {*self.values.tables.values()}
-        self.axes = axes_of(self.values, region, works, outs, operands)
+        self.axes = axes_of(self.values, region, works, outs, operands, SHORT)
 
     @property
     def folded(self) -> list[Work]:
@@ -114,17 +118,20 @@ class Statements:
         self.twice = {x.name for x, home in self.homes.items() if home.dims} & once
         self.makers = {w.y: w for w in root.everything() if w.y is not None}
         self.readers = self.read_by()
+        self.roots = divided_by(self.readers, self.makers, self.homes)
         self.products = self.summed()
         self.rounded = self.only_stored()
         self.helpers: dict[str, None] = {}  # of users' expressions
+        self.in_order = False  # whether a thread meets elements in the order of their places
         self.kept_at = "v"  # the place of the current element, of those that a thread keeps
         self.v = ""  # how the element along the lane is told, where several are at hand
         self.packs: dict[Param, str] = {}  # arrays of which several elements were read before
         self.divisors: dict[Held, str] = {}  # what many elements are divided by, prepared
-        self.taken: Counter[str] = Counter()  # words that this kernel has names of
+        self.names_taken: Counter[str] = Counter()  # words that this kernel has names of
         self.apart = False  # whether no current element is at a place that it is compared with
         self.near = ""  # "_near" where no such number is far from 1
         self.striped: dict[Work, str] = {}  # states of which each neighbour has its own
+        self.packed: dict[Work, str] = {}  # folds that take in neighbours at once, which are there
         # random bits, and what is read at indices, of which several elements were made before
         self.drawn: dict[Held, str] = {}
         self.widened: set[Param] = set()  # arrays of half types that were read as floats
@@ -133,6 +140,10 @@ class Statements:
         self.beside_one = set[Work]()  # values that are added to 1, or taken from it
         self.contracted: dict[Work, Work] = {}  # sums and products, by what they take in
         self.late: set[Param] = set()  # of these, those that are rounded when they are written
+        self.windowed: dict[Work, str] = {}  # elements that lie elsewhere, of which packs were read
+        # how places along the lane compare with others, where a thread's neighbours are whole packs
+        self.marks: Marks | None = None
+        self.threads = 0  # of a block whose warps write rows together, where rows begin anywhere
 
     def fresh(self, word: str) -> str:
         """A name that no other value of the kernel has:
@@ -140,8 +151,8 @@ class Statements:
         `by`, `by1`, ... The word is a reserved one.
         """
         assert word in RESERVED, word
-        self.taken[word] += 1
-        return f"{word}{self.taken[word] - 1 or ''}"
+        self.names_taken[word] += 1
+        return f"{word}{self.names_taken[word] - 1 or ''}"
 
     # -- values
 
@@ -150,12 +161,13 @@ class Statements:
             return self.stored(w)
         assert w.step is not None and w.y is not None
         comment = self.note(w.step.eqn)
+        if w in self.packed:
+            return Text(f"{self.packed[w]}[v] = {self.operand(w.xs[0])};", comment)
         if w.kind == "fold":
-            index = self.index(w) if words.indexed(w) else ""
-            return Text(
-                self.fused(w) or words.taken_in(w, self.state(w), self.operand(w.xs[0]), index),
-                comment,
-            )
+            return Text(self.fused(w) or self.taken(w), comment)
+        if w.y in self.roots:
+            root = f"ge2_root_f32({self.operand(w.xs[0])})"
+            return Text(f"const ge2_root {label(w.y.name)} = {root};", comment)
         home, code = self.homes[w.y], self.computed(w)
         if home.dims:
             return Text(f"{self.kept(w.y, home)} = {code};", comment)
@@ -262,6 +274,17 @@ class Statements:
         a, b = map(self.operand, product.xs)
         return f"{self.state(w)} = ge2_fma_{SUFFIX[w.xs[0].dtype]}({a}, {b}, {self.state(w)});"
 
+    def taken(self, w: Work) -> str:
+        """The statement that takes a value into the state of a fold."""
+        state, value = self.state(w), self.operand(w.xs[0])
+        if self.is_next(w):
+            return f"{state} = {words.next_taken(w, state, value, self.index(w))};"
+        return words.taken_in(w, state, value, self.index(w) if words.indexed(w) else "")
+
+    def is_next(self, w: Work) -> bool:
+        """True of a fold that knows a place, and meets values in the order of their places."""
+        return self.in_order and words.indexed(w) and w.xs[0].dtype in (FLOAT32, FLOAT64)
+
     def index(self, w: Work) -> str:
         """The place of an element along the axis that is folded."""
         (a,) = w.over
@@ -311,8 +334,16 @@ class Statements:
         self.written[p] = f"{p.name}_at.at[v]"
         if p in self.late:
             return (Text(f"ge2_some<float, PACK> {p.name}_at;"),)
-        to = f"{self.places.result(p)} + {self.places.element(p)}"
         declared = Text(f"ge2_some<{stored}, PACK> {p.name}_at;")
+        if wide < pack and self.threads:
+            extent, n = (
+                self.places.extent(self.places.lane),
+                self.places.axes.sizes[self.places.lane],
+            )
+            given = f"{self.places.row(p)}, {p.name}_at, mine, {extent}"
+            wide = wide if n % wide == 0 else 1
+            return declared, Text(f"ge2_write_row<PACK, {wide}, {self.threads}>({given});")
+        to = f"{self.places.result(p)} + {self.places.element(p)}"
         return declared, Text(f"ge2_write<PACK, {wide}>({to}, {p.name}_at{left});")
 
     def computed(self, w: Work) -> str:
@@ -395,9 +426,8 @@ class Statements:
                 if sums
                 else operands[0]
             )
-        if w.xs[-1] in self.divisors and op.name == "div":
-            over = f"ge2_over{self.near}_{SUFFIX[y.dtype]}"
-            return f"{over}({operands[0]}, {self.divisors[w.xs[1]]})"
+        if w.xs[-1] in (self.divisors | self.roots) and (found := self.over(w, y, operands[0])):
+            return found
         if isinstance(op, Draw):
             if y in self.drawn:
                 return self.drawn[y]
@@ -411,15 +441,29 @@ class Statements:
             else self.expressed(op, operands, dtype, y.dtype)
         )
 
+    def over(self, w: Work, y: Held, x: str) -> str:
+        """A quotient by what is prepared; "" of any other work."""
+        by = w.xs[-1]
+        if by in self.divisors and name_of(w) == "div":
+            return f"ge2_over{self.near}_{SUFFIX[y.dtype]}({x}, {self.divisors[by]})"
+        if w not in self.roots.get(by, ()):
+            return ""
+        root = label(by.name)
+        if is_power(w.xs[0]):
+            return f"ge2_mul_f32({x}, {root}.inverse)"
+        return f"ge2_over_root_f32({x}, {root})"
+
     def elsewhere(self, w: Work, placed: Placed) -> str:
         """An element of what lies elsewhere than the space, where there is one; else zero."""
         assert w.step is not None
         x, leaf = w.xs[0], w.xs[0].leaf
-        test = " && ".join(self.inside(w, placed))
+        test = " && ".join(text for _, text in self.bounds(w, placed))
         if placed.var is None:
             if isinstance(leaf, Literal) and leaf.value is np.True_:
                 return test or "true"
             found = self.operand(x)
+        elif w in self.windowed:
+            found = self.windowed[w]
         else:
             known = {a: self.operand(held) for a, held in placed.places}
             place = self.places.element(leaf, self.v, known) + self.places.back(
@@ -442,16 +486,21 @@ class Statements:
             parts.append(found)
         return " : ".join(parts)
 
-    def inside(self, w: Work, placed: Placed) -> Iterator[str]:
-        """What is true of the places at which an operand of a pad has an element."""
+    def bounds(self, w: Work, placed: Placed) -> Iterator[tuple[int, str]]:
+        """What is true along an axis of the places at which an operand of a pad has an element."""
         assert w.step is not None
-        places, name = self.places, w.step.y.name
+        places, name, marks = self.places, w.step.y.name, self.marks
         for a, low, end, size in placed.bounds:
             at, letter = places.at(a, self.v), places.letters[a]
+            if marks is not None and a == places.lane:
+                yield from ((a, test) for test in (marks.at_least(low), marks.below(end)) if test)
+                continue
             if low > 0:
-                yield f"{at} >= {places.size(f'{name}_from_{letter}', low)}"
+                named = marks.name(low, a) if marks else places.size(f"{name}_from_{letter}", low)
+                yield a, f"{at} >= {named}"
             if end < size:
-                yield f"{at} < {places.size(f'{name}_to_{letter}', end)}"
+                named = marks.name(end, a) if marks else places.size(f"{name}_to_{letter}", end)
+                yield a, f"{at} < {named}"
 
     def expressed(self, op: Any, operands: list[str], dtype: np.dtype, out: np.dtype) -> str:
         """The expression of an operation; a user's own has helpers."""
@@ -498,6 +547,8 @@ class Statements:
         home, w = self.homes[x], self.makers[x]
         if w.kind == "fold":
             return words.read(w, self.state(w))
+        if x in self.roots:
+            return f"{label(x.name)}.value"
         return self.kept(x, home) if home.dims else label(x.name)
 
     def load(self, p: Param) -> str:
@@ -533,12 +584,6 @@ def is_product(w: Work) -> bool:
     )
 
 
-def name_of(w: Work) -> str:
-    """The operation of a work; "" for what is none."""
-    eqn = None if w.step is None else w.step.eqn
-    return eqn.op.name if w.kind == "compute" and eqn is not None else ""
-
-
 def is_one(x: Held) -> bool:
     return isinstance(x.leaf, Literal) and bool(x.leaf.value == 1)
 
@@ -557,9 +602,9 @@ def unrolled(letter: str, count: str, body: Sequence[Text]) -> Text:
 
 
 def widened(dtype: Any, text: str) -> str:
-    """An element of a half type as float32; one of a pack, by its pair."""
-    if dtype == BFLOAT16 and text.endswith(OF_PACK):
-        return f"ge2_pair_at_bf16({text.removesuffix(OF_PACK)}, v)"
+    """An element of a half type as float32; one of a pack, or of several, by its pair."""
+    if dtype == BFLOAT16 and (found := IN_PACK.fullmatch(text)):
+        return f"ge2_pair_at_bf16({found[1]}, {found[2]})"
     return f"ge2_cast_{SUFFIX[dtype]}_f32({text})"
 
 

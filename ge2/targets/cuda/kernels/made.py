@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import Final, final
+from typing import final
 
 from ge2.choice.problem import Problem, Variant
 from ge2.codegen.layout import unspoken
 from ge2.codegen.text import Operand
 from ge2.ir import Atom, Eqn, Graph, Var
-from ge2.ops.dot import DotGeneral
 from ge2.ops.elementwise import ConvertElementType
-from ge2.ops.graphs.region import ProductRegion, Region
+from ge2.ops.graphs.contraction import ProductSteps, of_steps, steps_of
+from ge2.ops.graphs.region import Region
 from ge2.targets.cuda.device import Caps
 from ge2.targets.cuda.emit.special_reductions import Kernels
 from ge2.targets.cuda.kernels.gemm import Joint, Product, Split, count, splits
@@ -44,13 +44,6 @@ from ge2.targets.cuda.products.warp_groups import (
     unmade_by_groups,
 )
 
-SHARED: Final = 128  # bytes that shared memory of a multiprocessor hands out in a clock
-CACHED: Final = (
-    64  # bytes that come to it in one from the L2 cache, as far as bare products have shown
-)
-LANES: Final = 128  # operations that a multiprocessor does in a clock
-HANDLED: Final = 3.0  # operations that it takes to read, round and store an element that is made
-
 
 def is_identity(region: Region) -> bool:
     """True of a region that only rounds what it is given to its type."""
@@ -75,10 +68,8 @@ def bare(product: Eqn) -> tuple[tuple[Eqn], Eqn]:
 @lru_cache(16)
 def makings_of(problem: Problem) -> tuple[Making, ...] | str:
     """How operands are made, of arrays whose places the problem knows; or why no kernel does it."""
-    op = problem.op
-    assert isinstance(op, ProductRegion)
-    given = dict(zip(op.graph.inputs, problem.arrays[0], strict=True))
-    found = list[Making]()
+    op = steps_of(problem.op)
+    given, found = problem.placed(op.graph), list[Making]()
     for e in op.prologues:
         if why := unmade(e):
             return why
@@ -89,7 +80,7 @@ def makings_of(problem: Problem) -> tuple[Making, ...] | str:
     return tuple(found)
 
 
-def making_of(op: ProductRegion, eqn: Eqn, given: dict[Var, Operand]) -> Making | str:
+def making_of(op: ProductSteps, eqn: Eqn, given: dict[Var, Operand]) -> Making | str:
     """The same of one operand."""
     number = [*op.product.inputs].index(eqn.outs[0])
     numbers = tuple((n, given[v]) for n, v in enumerate(eqn.inputs) if given[v].value)  # type: ignore[index]
@@ -101,7 +92,7 @@ def making_of(op: ProductRegion, eqn: Eqn, given: dict[Var, Operand]) -> Making 
         v = eqn.inputs[x.input]
         assert isinstance(v, Var)
         lies = replace(given[v], strides=x.strides(given[v]))
-        axes = axes_of(op, number, lies)
+        axes = axes_of(op, number, lies, given)
         if unmatched(axes):
             return "an operand is made of an array whose lines and terms do not lie apart"
         sources.append(Source(lies, v.type.dtype, axes))
@@ -118,14 +109,19 @@ def sizes(axes: Contraction) -> tuple[int, ...]:
     return tuple(x.size for x in (*axes.rows, *axes.columns, *axes.sums, *axes.batches))
 
 
-def axes_of(op: ProductRegion, number: int, lies: Operand) -> Contraction:
-    """The axes of the product, were an operand in that place, and all else in C order."""
-    (a, b), y = (x.type for x in op.product.inputs), op.product.outs[0].type
-    dot = op.product.op
-    assert isinstance(dot, DotGeneral)
-    left, right, result = (tight(t.shape, range(t.ndim)) for t in (a, b, y))
-    other = lies.strides
-    return contraction(dot, a, b, (left, other, result) if number else (other, right, result))
+def axes_of(
+    op: ProductSteps, number: int, lies: Operand, given: Mapping[Var, Operand]
+) -> Contraction:
+    """The axes of the product, were an operand in that place; the other where it is, or, if it is
+    made as well, in C order, as the result.
+    """
+    (a, b), y = op.product.inputs, op.product.outs[0].type
+    assert isinstance(a, Var) and isinstance(b, Var)
+    left, right = (
+        given[x].strides if x in given else tight(x.type.shape, range(x.type.ndim)) for x in (a, b)
+    )
+    placed = (left, lies.strides) if number else (lies.strides, right)
+    return contraction(op.dot, a.type, b.type, (*placed, tight(y.shape, range(y.ndim))))
 
 
 # -------------------------------------------------------------------------------------- the family
@@ -138,19 +134,20 @@ class OfMade(Joint):
         return True
 
     def unserved(self, problem: Problem) -> str:
-        op = problem.op
-        assert isinstance(op, ProductRegion)
+        op = steps_of(problem.op)
         if not op.prologues:
             return "no operand of the product is made"
         if any(why := unspoken(e.op.graph) for e in op.prologues if isinstance(e.op, Region)):
             return why
-        found = makings_of(problem) if problem.settled else ""
-        return found if isinstance(found, str) else ""
+        found = makings_of(problem) if problem.settled else ()
+        if isinstance(found, str):
+            return found
+        apart = found and sizes(found[0].sources[0].axes) != sizes(self.product(problem).axes)
+        return "an operand is made of arrays whose batches are not the product's" if apart else ""
 
     def placed(self, problem: Problem) -> dict[Atom, Operand]:
         """Operands that are made lie as the arrays that tell how."""
-        op, found = problem.op, super().placed(problem)
-        assert isinstance(op, ProductRegion)
+        op, found = steps_of(problem.op), super().placed(problem)
         for x in self.makings(problem):
             found[op.product.inputs[x.operand]] = x.sources[x.main].operand
         return found
@@ -194,8 +191,9 @@ def making_seconds(axes: Contraction, making: Making, split: Split, caps: Caps) 
     beyond what the operand itself would, and from caches each time.
     """
     (y,), (sums,), tile = making.eqn.outs, axes.sums, split.tile
+    handled = caps.chip.tuning.made.handled * len(making.sources)
     lines = (tile.rows, tile.columns)[making.operand]
-    done = operations(making.eqn, caps.speed.functions) + HANDLED * len(making.sources)
+    done = operations(making.eqn, caps.speed.functions) + handled
     made = count(axes, tile) * lines * sums.size
     computed = made * done / caps.speed.single
     bytes_ = sum(v.type.nbytes for v in making.eqn.inputs)
@@ -252,14 +250,14 @@ def longer(product: Product, tile: WgmmaTile, caps: Caps) -> float:
     operand, of products, shared memory and the cache, which overlap, and of lanes, which do not:
     those who make operands issue the products. Fitted on an H200 (docs/design/made.md).
     """
-    (making,), size = product.makings, product.dtype.itemsize
+    (making,), size, tuning = product.makings, product.dtype.itemsize, caps.chip.tuning
     bytes_ = sum(x.dtype.itemsize for x in making.brought)
-    done = operations(making.eqn, caps.speed.functions) + HANDLED * len(making.brought)
+    done = operations(making.eqn, caps.speed.functions) + tuning.made.handled * len(making.brought)
     done += len(making.sources) - len(making.brought)
-    fed = max((bytes_ + tile.columns * size / 64) / SHARED,  # each 64 rows read all of the right one
-              (bytes_ + tile.columns * size / tile.rows) / CACHED)  # fmt: skip
-    clocks = caps.chip.tuning.wgmma.rate / (2 * tile.columns)  # in which an element is multiplied
-    return max(1.0, fed * clocks) + done / LANES * clocks
+    fed = max((bytes_ + tile.columns * size / 64) / tuning.made.shared,  # each 64 rows read all of the right one
+              (bytes_ + tile.columns * size / tile.rows) / tuning.made.cached)  # fmt: skip
+    clocks = tuning.wgmma.rate / (2 * tile.columns)  # in which an element is multiplied
+    return max(1.0, fed * clocks) + done / tuning.made.lanes * clocks
 
 
 @final
@@ -277,8 +275,7 @@ class MadeFirst(Apart):
         self.steps = tuple(steps[:-1])
 
     def seconds(self, problem: Problem, variant: Variant, caps: Caps) -> float:
-        op = problem.op
-        assert isinstance(op, ProductRegion)
+        op = steps_of(problem.op)
         first = sum(self.first(e, caps) for e in op.prologues)
         product, small = without(problem, op), CudaSmallProduct()
         if not small.refusal(product, caps):
@@ -296,7 +293,7 @@ class MadeFirst(Apart):
         return y.type.nbytes / caps.speed.moved
 
 
-def without(problem: Problem, op: ProductRegion) -> Problem:
+def without(problem: Problem, op: ProductSteps) -> Problem:
     """The problem of the product and what follows it, whose operands are there."""
     given = problem.placed(op.graph)
     made = {e.outs[0] for e in op.prologues}
@@ -309,8 +306,4 @@ def without(problem: Problem, op: ProductRegion) -> Problem:
     if is_identity(op.region):
         product = replace(op.product, outs=op.rest.outs)
         return Problem.of(product, problem.target, operand)
-    eqns = op.graph.eqns[len(op.prologues) :]
-    inner = {v for e in eqns[:-1] for v in e.outs}
-    read = dict.fromkeys(a for e in eqns for a in e.inputs if isinstance(a, Var) and a not in inner)
-    joint = ProductRegion(Graph(tuple(read), eqns, op.graph.outputs))
-    return Problem.of(Eqn(joint, tuple(read), op.rest.outs), problem.target, operand)
+    return Problem.of(of_steps((*op.products, op.rest)), problem.target, operand)

@@ -5,28 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, final
+from typing import final
 
 from ge2.base.arrays import BFLOAT16, COMPLEX64, COMPLEX128, FLOAT16, FLOAT32, FLOAT64, FP8
 from ge2.base.record import record
 from ge2.choice.problem import Problem, Variant, operations
 from ge2.codegen.layout import unspoken
 from ge2.codegen.text import Operand
-from ge2.ir import ArrayType, Atom, Dims, Op, Var
+from ge2.ir import ArrayType, Atom, Dims, Op
 from ge2.ops.dot import DotGeneral
-from ge2.ops.graphs.region import ProductRegion
+from ge2.ops.graphs.contraction import ProductSteps, steps_of
+from ge2.ops.graphs.region import CONTRACTION, Region
 from ge2.targets.cuda.device import Caps
 from ge2.targets.cuda.emit import CudaKernel
 from ge2.targets.cuda.emit.special_reductions import Kernels, LibraryLaunch
 from ge2.targets.cuda.kernels.generated import Cuda, copying
-from ge2.targets.cuda.kernels.small import (
-    CLOCK,
-    least_seconds,
-    many_seconds,
-    predicted,
-    why_not_many,
-    why_not_small,
-)
 from ge2.targets.cuda.launch.library_call import Wanted
 from ge2.targets.cuda.limits import Chip, Limits
 from ge2.targets.cuda.products.gemm import (
@@ -43,6 +36,13 @@ from ge2.targets.cuda.products.gemm import (
 from ge2.targets.cuda.products.made import operations as making
 from ge2.targets.cuda.products.made import prologues_of
 from ge2.targets.cuda.products.many import Many, ManyRegion
+from ge2.targets.cuda.products.rules import (
+    least_seconds,
+    many_seconds,
+    predicted,
+    why_not_many,
+    why_not_small,
+)
 from ge2.targets.cuda.products.small import (
     NAMES,
     Small,
@@ -56,10 +56,6 @@ from ge2.targets.cuda.products.tensor_epilogue import FOLDS
 
 
 HALVES = (FLOAT16, BFLOAT16)
-TENSOR = 10  # times the rate of float32: products of half types on tensor cores
-# of that rate, by the bytes of which rows are a multiple: measured on an H200
-NARROW = {16: 1.0, 8: 0.5, 4: 0.39, 2: 0.27}
-NARROW_SIDE = 128  # of a tile of such rows: 511^3 and 1023^3 take as long as few tiles do
 ADA = 89  # the first generation that multiplies fp8
 HOPPER = 90  # the only generation whose warp groups multiply
 FP8_SIZES = 16  # of which rows, columns and terms of fp8 are multiples, for the library
@@ -194,17 +190,17 @@ def library_seconds(problem: Problem, caps: Caps, bytes_: int = 16) -> float:
     it where rows are multiples of fewer bytes, and its tiles are larger; of small matrices few
     blocks have a tile, and each waits for its terms, however few.
     """
-    speed, tuning = caps.speed, caps.chip.tuning.wgmma
+    speed, tuning, wgmma = caps.speed, caps.limits.tuning.products, caps.chip.tuning.wgmma
     if problem.inputs[0].dtype in FP8 and caps.limits.generation == HOPPER:
-        rate = tuning.rate_of(problem.inputs[0].dtype) * caps.limits.multiprocessors
-        done = (
-            tuning.few.library * operations(problem, 1) / (rate * busy(problem, caps, NARROW_SIDE))
-        )
-        return max(speed.launch + done + problem.outs[0].nbytes / speed.moved, least_seconds(caps))
-    side = NARROW_SIDE if rounds(problem) and bytes_ < 16 else 64
+        rate = wgmma.rate_of(problem.inputs[0].dtype) * caps.limits.multiprocessors
+        done = operations(problem, 1) / (rate * busy(problem, caps, tuning.narrow_side))
+        stored = problem.outs[0].nbytes / speed.moved
+        return max(speed.launch + wgmma.few.library * done + stored, least_seconds(caps))
+    side = tuning.narrow_side if rounds(problem) and bytes_ < 16 else 64
     rate = busy(problem, caps, side) * speed.products / speed.single
     if rounds(problem):
-        rate *= TENSOR * NARROW[max(bytes_, 2)] * (2 if problem.inputs[0].dtype in FP8 else 1)
+        part = dict(tuning.aligned)[max(bytes_, 2)]
+        rate *= tuning.tensor * part * (2 if problem.inputs[0].dtype in FP8 else 1)
     return max(speed.of(problem, rate=rate), least_seconds(caps))
 
 
@@ -239,7 +235,7 @@ class CudaSmallProduct(Cuda):
         if self.is_many(problem, caps):
             return many_seconds(problem, axes_of(problem), caps)
         clocks = predicted(axes_of(problem), problem.inputs[0].dtype, caps.limits)
-        return caps.speed.launch + clocks / CLOCK
+        return caps.speed.launch + clocks / caps.limits.clock
 
     def is_ranked(self, problem: Problem, caps: Caps | None) -> bool:
         return caps is not None and not caps.is_measured
@@ -447,37 +443,34 @@ class CudaProduct(Cuda):
 
 
 @final
-class CudaProductRegion(Cuda):
+class CudaSmallContraction(Cuda):
     """A product that a region goes on with."""
 
     name = "small product and region in CUDA"
-    ops = (ProductRegion,)
+    ops, kinds = (Region,), (CONTRACTION,)
 
     def refuses(self, problem: Problem, caps: Caps | None) -> str:
-        op = problem.op
-        assert isinstance(op, ProductRegion)
+        op = steps_of(problem.op)
         if len(op.products) > 1:
             return "it is two products and a region"
         if why := unspoken(op.region.graph):
             return why
         if any(isinstance(e.op, FOLDS) for e in op.region.graph.eqns):
             return "what comes after it is folded"
-        shape, product = op.product.outs[0].type.shape, op.product.op
-        assert isinstance(product, DotGeneral)
-        many = product.beside != ((), ())
         if why := mixed(*(x.type for x in op.product.inputs)):
             return why
-        if len(shape) != 2 + len(product.beside[0]) or min(shape[-2:]) == 1:
+        shape, dot = op.product.outs[0].type.shape, op.dot
+        many = dot.beside != ((), ())
+        if len(shape) != 2 + len(dot.beside[0]) or min(shape[-2:]) == 1:
             return "the product is no matrix"
         if many and op.prologues:
             return "an operand of many products is made"
         if caps is None or not problem.settled:
             return ""
-        lies = read_of(op, dict(zip(op.graph.inputs, problem.arrays[0], strict=True)))
-        (a, b), y, dot = op.product.inputs, op.product.outs[0].type, op.product.op
+        lies = read_of(op, problem)
+        (a, b), y = op.product.inputs, op.product.outs[0].type
         if any(1 not in lies[x].strides for e in op.prologues for x in e.outs):
             return "an operand that is made has no neighbours"
-        assert isinstance(dot, DotGeneral) and isinstance(a, Var) and isinstance(b, Var)
         strides = lies[a].strides, lies[b].strides, tight(y.shape, range(y.ndim))
         axes = contraction(dot, a.type, b.type, strides)
         if many:
@@ -487,41 +480,32 @@ class CudaProductRegion(Cuda):
 
     def is_ranked(self, problem: Problem, caps: Caps | None) -> bool:
         """True if operands are made as they are read, which may cost more than to make them before."""
-        return isinstance(problem.op, ProductRegion) and bool(problem.op.prologues)
+        return bool(steps_of(problem.op).prologues)
 
     def seconds(self, problem: Problem, variant: Variant, caps: Caps) -> float | None:
-        op = problem.op
-        if not isinstance(op, ProductRegion) or not op.prologues:
+        op = steps_of(problem.op)
+        if not op.prologues:
             return super().seconds(problem, variant, caps)
         return made_seconds(problem, op, caps)
 
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Kernels:
-        (ins, outs), chip = problem.arrays, caps.chip
-        op = problem.op
-        assert isinstance(op, ProductRegion)
-        given: dict[Atom, Operand] = dict(zip(op.graph.inputs, ins, strict=True))
-        given.update(zip(op.graph.outputs, outs, strict=True))
-        given = read_of(op, given)
-        inner, rest, (y,) = op.region.graph, op.rest, op.product.outs
-        pairs = zip((*inner.inputs, *inner.outputs), (*rest.inputs, *rest.outs), strict=True)
-        operands = {v: given[a] for v, a in pairs if isinstance(v, Var) and a in given}
-        before, factors, temps = self.factors(op, given, chip)
-        (a, b), dot = (x.type for x in op.product.inputs), op.product.op
-        assert isinstance(dot, DotGeneral)
+        op, chip = steps_of(problem.op), caps.chip
+        (y,), operands = op.places, op.around(problem.placed(op.graph))
+        before, factors, temps = self.factors(op, read_of(op, problem), chip)
+        a, b = (x.type for x in op.product.inputs)
         result = Operand("in", 0, tight(y.type.shape, range(y.type.ndim)))
         lie = factors[0].strides, factors[1].strides, result.strides
-        axes, placed = contraction(dot, a, b, lie), (*factors, result)
+        axes, placed = contraction(op.dot, a, b, lie), (*factors, result)
         small = Small(axes, placed, a.dtype, y.type.dtype, chip, NAMES)
-        if axes.batches or dot.beside != ((), ()):
-            return Kernels(
-                (*before, ManyRegion(small, op.region, op.place, operands, chip).kernel()), temps
-            )
-        made = prologues_of(op, chip)
-        kernel = SmallRegion(small, op.region, op.place, operands, chip, made).kernel()
+        if axes.batches or op.dot.beside != ((), ()):
+            kernel = ManyRegion(small, op.region, y, operands, chip).kernel()
+        else:
+            made = prologues_of(op, chip)
+            kernel = SmallRegion(small, op.region, y, operands, chip, made).kernel()
         return Kernels((*before, kernel), temps)
 
     def factors(
-        self, op: ProductRegion, given: dict[Atom, Operand], chip: Chip
+        self, op: ProductSteps, given: Mapping[Atom, Operand], chip: Chip
     ) -> tuple[list[CudaKernel], tuple[Operand, Operand], tuple[int, ...]]:
         """Returns what is multiplied, in C order where it lies as no small product
         takes it; and the copies.
@@ -538,40 +522,38 @@ class CudaProductRegion(Cuda):
         return kernels, (found[0], found[1]), tuple(temps)
 
 
-def read_of(op: ProductRegion, given: Mapping[Any, Operand]) -> dict[Atom, Operand]:
-    """The same with operands that are made, which lie as what they are made of."""
-    found = dict(given)
-    found.update((e.outs[0], given[e.inputs[0]]) for e in op.prologues)
+def read_of(op: ProductSteps, problem: Problem) -> dict[Atom, Operand]:
+    """The places of all arrays; operands that are made lie as what they are made of."""
+    found = dict[Atom, Operand](problem.placed(op.graph).items())
+    found.update((e.outs[0], found[e.inputs[0]]) for e in op.prologues)
     return found
 
 
-def clocks_of(problem: Problem, op: ProductRegion, caps: Caps) -> int:
+def clocks_of(problem: Problem, op: ProductSteps, caps: Caps) -> int:
     """The clocks of the product, whose operands are there."""
-    given = read_of(op, dict(zip(op.graph.inputs, problem.arrays[0], strict=True)))
-    (a, b), y, dot = op.product.inputs, op.product.outs[0].type, op.product.op
-    assert isinstance(dot, DotGeneral)
+    given, y = read_of(op, problem), op.product.outs[0].type
+    a, b = op.product.inputs
     strides = given[a].strides, given[b].strides, tight(y.shape, (0, 1))
-    axes = contraction(dot, a.type, b.type, strides)
+    axes = contraction(op.dot, a.type, b.type, strides)
     return predicted(axes, a.type.dtype, caps.limits)
 
 
-def made_seconds(problem: Problem, op: ProductRegion, caps: Caps) -> float:
+def made_seconds(problem: Problem, op: ProductSteps, caps: Caps) -> float:
     """The clocks of the product; those of what is made, again for each tile beside or below another;
     and of stages that no copies bring ahead of their use.
     """
     tuning, a = caps.limits.tuning.products, op.product.inputs[0].type
-    assert isinstance(op.product.op, DotGeneral)
-    (axis,) = op.product.op.contract[0]
+    (axis,) = op.dot.contract[0]
     stages = -(-a.shape[axis] // (4 * tuning.slices))
     blocks = -(-op.product.outs[0].type.size // SIDE**2)
     each = -(-blocks // caps.limits.multiprocessors)
     done = sum(making(e, caps.speed.functions) for e in op.prologues)
     work = stages * each * done * tuning.made
     waits = max(stages - tuning.ahead, 0) * tuning.waits
-    return caps.speed.launch + (clocks_of(problem, op, caps) + work + waits) / CLOCK
+    return caps.speed.launch + (clocks_of(problem, op, caps) + work + waits) / caps.limits.clock
 
 
-def before_seconds(problem: Problem, op: ProductRegion, caps: Caps) -> float:
+def before_seconds(problem: Problem, op: ProductSteps, caps: Caps) -> float:
     """The regions that make operands, and the product and what follows it."""
     first = sum(caps.speed.of(Problem.of(e, problem.target)) for e in op.prologues)
-    return first + caps.speed.launch + clocks_of(problem, op, caps) / CLOCK
+    return first + caps.speed.launch + clocks_of(problem, op, caps) / caps.limits.clock

@@ -13,10 +13,10 @@ from ge2.base.arrays import AMPERE, FLOAT32, FP8
 from ge2.choice.problem import Problem, Variant
 from ge2.codegen.layout import plain
 from ge2.codegen.text import Operand
-from ge2.ir import Atom, Eqn, Graph, Var
+from ge2.ir import Atom, Eqn, Var
 from ge2.ops.attention.ops import FusedAttention, FusedBackward
 from ge2.ops.dot import DotGeneral
-from ge2.ops.graphs.region import ProductRegion
+from ge2.ops.graphs.contraction import is_contraction, of_steps, steps_of
 from ge2.targets.cuda.device import Caps
 from ge2.targets.cuda.emit.special_reductions import Kernels
 from ge2.targets.cuda.kernels.gemm import (
@@ -477,7 +477,7 @@ class Apart(Cuda):
         op = problem.op
         if isinstance(op, FusedAttention | FusedBackward):
             return sum(product_and_rest(e, caps) for e in op.jaxpr.eqns)
-        if not isinstance(op, ProductRegion):
+        if not is_contraction(op):
             return caps.speed.of(problem)
         return step_by_step(problem, caps)
 
@@ -494,8 +494,7 @@ class MadeBefore(Apart):
     joining = ("resident", "prologue")
 
     def seconds(self, problem: Problem, variant: Variant, caps: Caps) -> float:
-        op = problem.op
-        assert isinstance(op, ProductRegion)
+        op = steps_of(problem.op)
         return before_seconds(problem, op, caps)
 
 
@@ -508,20 +507,16 @@ class OneByOne(Apart):
 
     def seconds(self, problem: Problem, variant: Variant, caps: Caps) -> float:
         """Of both, as they would be chosen."""
-        op = problem.op
-        assert isinstance(op, ProductRegion)
+        op = steps_of(problem.op)
         given = problem.placed(op.graph)
         first, second = op.products
         (y,) = first.outs
-        read = dict.fromkeys(v for e in (second, op.rest) for v in e.inputs)
-        inputs = tuple(v for v in read if isinstance(v, Var) and v not in second.outs)
-        joint = ProductRegion(Graph(inputs, (second, op.rest), op.rest.outs))
 
         def operand(role: str, i: int, a: Atom) -> Operand:
             found = given.get(a) if isinstance(a, Var) else None
             return found or Operand(role, i, plain(a.type.shape).strides)
 
-        eqns = first, Eqn(joint, inputs, op.rest.outs)
+        eqns = first, of_steps((second, op.rest))
         problems = [Problem.of(e, problem.target, operand) for e in eqns]
         kept = y.type.nbytes / caps.speed.moved if op.places[0] in op.kept else 0.0
         return sum(quickest(each, caps) for each in problems) - kept
@@ -531,7 +526,7 @@ def quickest(problem: Problem, caps: Caps) -> float:
     """Returns what a product takes by warp groups, which come before a library; else by the quicker of
     the library and warps.
     """
-    joint = isinstance(problem.op, ProductRegion)
+    joint = is_contraction(problem.op)
     bare: tuple[OnTensorCores, ...] = GemmWgmma(), GemmWgmmaOfCopies(), GemmMma()
     families = (GemmWgmmaRegion(), GemmWgmmaRegionOfCopies(), GemmMmaRegion()) if joint else bare
     first, *others = ([*timed(family, problem, caps)] for family in families)

@@ -22,7 +22,7 @@ from ge2.base.detect import toolchain
 from ge2.base.errors import CompileError, CompilerTrouble, KernelError
 from ge2.base.record import record
 from ge2.base.source import logger, templates
-from ge2.ops.attention.facts import Band
+from ge2.ops.attention import Band
 from ge2.targets.cuda.load.arena import loaded
 from ge2.targets.cuda.load.nvrtc import ptx
 from ge2.targets.cuda.load.toolkit import driver

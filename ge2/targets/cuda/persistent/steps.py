@@ -30,11 +30,12 @@ from ge2.ops.dot import DotGeneral
 from ge2.ops.elementwise import ConvertElementType
 from ge2.ops.graphs.control import Cond
 from ge2.ops.graphs.loops import ScanLoop
-from ge2.ops.graphs.region import Region, Resident
+from ge2.ops.graphs.region import Resident, is_loop
 from ge2.ops.graphs.while_loop import WhileLoop
 from ge2.passes import TIDY
 from ge2.passes.context import Context, run
 from ge2.passes.indices import Wrap
+from ge2.passes.online_sums import ReduceSumExp
 from ge2.passes.take_to_mask import Index
 from ge2.targets.cuda.limits import Chip
 from ge2.targets.cuda.persistent import Trial
@@ -137,7 +138,7 @@ def spread(eqns: Sequence[Eqn]) -> list[Eqn]:
     found: list[Eqn] = []
     for eqn in eqns:
         op = eqn.op
-        if isinstance(op, Region | Resident):
+        if is_loop(op) or isinstance(op, Resident):
             env: dict[Var, Atom] = dict(zip(op.graph.inputs, eqn.inputs, strict=True))
             outs = dict(zip(op.graph.outputs, eqn.outs, strict=True))
             for each in op.graph.eqns:
@@ -205,7 +206,9 @@ def possible(eqn: Eqn, elements: int) -> None:
         return  # its own iterations are looked at
     if op.is_view and all(isinstance(a, Var) for a in eqn.inputs):
         return
-    known = isinstance(op, (*FOLDS, DotGeneral)) or (isinstance(op, POINTS) and spoken(eqn))
+    known = (isinstance(op, (*FOLDS, DotGeneral)) and not isinstance(op, ReduceSumExp)) or (
+        isinstance(op, POINTS) and spoken(eqn)
+    )
     if not (known or op.is_view):
         raise Unwritten(f"{op.name} is no step of it")
     if (most := max(t.size for t in outs)) > elements:

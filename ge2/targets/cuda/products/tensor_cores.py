@@ -106,7 +106,7 @@ class TensorCores:
 
     @property
     def kind(self) -> str:
-        return "product region" if self.after.text else "product"
+        return "contraction" if self.after.text else "product"
 
     @property
     def text(self) -> str:
@@ -172,7 +172,6 @@ class TensorCores:
 
 
 WIDEST: Final = 16  # bytes of a copy, of which it may move 8 or 4 as well
-CROWDED: Final = 64  # sums of a thread beside which there is room for elements that are read
 PLANES: Final = 8  # float32 beside a row of sums in shared memory
 
 
@@ -335,7 +334,7 @@ class Mma(TensorCores):
         """True if shared memory holds its stages, and registers hold its sums beside fragments and
         elements that are read one by one.
         """
-        few = self.tile.rows * self.across // self.threads <= CROWDED
+        few = self.tile.rows * self.across // self.threads <= self.chip.tuning.mma.crowded
         registers = few or (not self.makings and all(self.lying(n).wide for n in (0, 1)))
         return self.shared <= self.chip.most and registers
 

@@ -16,31 +16,62 @@ struct alignas((N * sizeof(T) & -(N * sizeof(T))) < 16 ? N * sizeof(T) & -(N * s
     T at[N];
 };
 
-/* x[0] ... x[N - 1], of which `left` are there; the others are 0. */
+/* x[0] ... x[N - 1], of which `left` are there, and of which the first is at the place `at` of a row, perhaps before it;
+ * those that are not there are 0. */
 template <int N, int WIDE, class T>
-GE2_FN ge2_some<T, N> ge2_read(const T *x, int64_t left = N) {
+GE2_FN ge2_some<T, N> ge2_read(const T *x, int64_t left = N, int64_t at = 0) {
     ge2_some<T, N> found;
-    if (left >= N) {
+    if (left >= N && at >= 0) {
 #pragma unroll
         for (int i = 0; i < N / WIDE; i++)
             *(ge2_piece<T, WIDE> *)&found.at[i * WIDE] = ((const ge2_piece<T, WIDE> *)x)[i];
     } else {
 #pragma unroll
-        for (int i = 0; i < N; i++) found.at[i] = i < left ? x[i] : T();
+        for (int i = 0; i < N; i++) found.at[i] = i < left && at + i >= 0 ? x[i] : T();
     }
     return found;
 }
 
+/* x[0] ... x[WIDE - 1], by one access, as the elements of a thread from AT on: where they are needed, else 0. */
+template <int WIDE, int AT, class T, int N>
+GE2_FN void ge2_read_part(ge2_some<T, N> &to, const T *x, bool needed = true, int64_t left = WIDE) {
+    if (needed && left >= WIDE) {
+        *(ge2_piece<T, WIDE> *)&to.at[AT] = *(const ge2_piece<T, WIDE> *)x;
+    } else {
+#pragma unroll
+        for (int i = 0; i < WIDE; i++) to.at[AT + i] = needed && i < left ? x[i] : T();
+    }
+}
+
 template <int N, int WIDE, class T>
-GE2_FN void ge2_write(T *y, ge2_some<T, N> some, int64_t left = N) {
-    if (left >= N) {
+GE2_FN void ge2_write(T *y, ge2_some<T, N> some, int64_t left = N, int64_t at = 0) {
+    if (left >= N && at >= 0) {
 #pragma unroll
         for (int i = 0; i < N / WIDE; i++)
             ((ge2_piece<T, WIDE> *)y)[i] = *(ge2_piece<T, WIDE> *)&some.at[i * WIDE];
     } else {
 #pragma unroll
         for (int i = 0; i < N; i++)
-            if (i < left) y[i] = some.at[i];
+            if (i < left && at + i >= 0) y[i] = some.at[i];
+    }
+}
+
+/* Writes N elements of each thread, from the place `at` on in a row of `count`. Rows begin anywhere, so no access
+ * could move a thread's own. The threads of a warp, which lie side by side, exchange them instead: what they write at
+ * a time is then in one piece. */
+template <int N, int WIDE, int THREADS, class T, class I>
+GE2_FN void ge2_write_row(T *row, ge2_some<T, N> some, I at, I count) {
+    __shared__ ge2_some<T, N> room[THREADS];
+    const int lane = threadIdx.x % 32;
+    ge2_some<T, N> *warp = room + (threadIdx.x - lane);
+    __syncwarp(); /* the others have read what is written over */
+    warp[lane] = some;
+    __syncwarp();
+#pragma unroll
+    for (int k = 0; k < N / WIDE; k++) {
+        const int piece = k * 32 + lane;
+        const I to = at - lane * N + piece * WIDE;
+        if (to < count) *(ge2_piece<T, WIDE> *)(row + to) = ((const ge2_piece<T, WIDE> *)warp)[piece];
     }
 }
 

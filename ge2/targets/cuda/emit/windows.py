@@ -1,0 +1,384 @@
+"""Windows: one array that is read at several places near each other, as whole packs in registers.
+
+  x[:, j] + x[:, j + 1] + x[:, j + 2]
+  ->  the packs of x at j and at j + PACK, once; element v of the shift s is `window.at[v + s]`
+
+A thread has PACK neighbours, whose first is at a multiple of PACK. Each aligned pack of an array that
+any of them needs is read once, by one access; what is needed of the outer ones may be less than a
+pack. A pack is read where some element is needed of it, so it has an element that is there. Which
+elements count is asked in terms of packs: `j + v < 9` is `v < 1 ? j < 12 : j < 8` for packs of four.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import final
+
+from ge2.base.arrays import HALF
+from ge2.base.record import record
+from ge2.codegen.axes import Work
+from ge2.codegen.kernel_values import Held, Param, Placed
+from ge2.codegen.text import Text
+from ge2.ops.index import Gather
+from ge2.targets.cuda.emit.marks import Marks
+from ge2.targets.cuda.emit.region import Problem, Statements, widened
+from ge2.targets.cuda.emit.words import STORED, WIDEST, Places
+from ge2.targets.cuda.tuning import Columns
+
+
+@final
+@record
+class Part:
+    """The elements of a read for places from `begin` on and before `end` along the lane. That of a
+    place is `at` elements after it in memory; if they are `fixed`, all are the one at `at`.
+    """
+
+    at: int
+    begin: int
+    end: int
+    fixed: bool = False
+
+
+@final
+@record
+class Read:
+    """A read of an array, by a work that places it or as a plain operand (`work` is None).
+
+    Reads of one `group` differ in their parts alone: they are of one memory, by the same strides,
+    at the same places along other axes. `end`: where that memory ends.
+    """
+
+    param: Param
+    work: Work | None
+    group: tuple[object, ...]
+    parts: tuple[Part, ...]
+    end: int
+
+    @property
+    def placed(self) -> Placed | None:
+        return None if self.work is None or self.work.step is None else self.work.step.placed
+
+
+@final
+@dataclass
+class Needed:
+    """The elements of a pack that are needed, and for which packs of the space."""
+
+    first: int
+    last: int
+    low: int
+    high: int
+
+    @property
+    def piece(self) -> tuple[int, int]:
+        """The first of the elements of an access that has them all, and how many it moves."""
+        size = 1
+        while self.first // size != self.last // size:
+            size *= 2
+        return self.first // size * size, size
+
+
+@final
+@record
+class Window:
+    """Packs that follow each other, by their numbers from `first` on."""
+
+    name: str
+    first: int
+    packs: tuple[Needed, ...]
+
+
+@final
+@dataclass
+class Windows:
+    """The reads of a kernel that windows serve, `pack` neighbours a thread; none if `pack` is 0."""
+
+    problem: Problem
+    places: Places
+    tuning: Columns
+    pack: int = 0
+    groups: dict[tuple[object, ...], list[Read]] = field(default_factory=dict)
+    marks: Marks = field(init=False)
+    names: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.places.lane < 0 or not all(map(self.is_served, self.problem.works)):
+            return
+        for each in self.reads(self.problem.works):
+            self.groups.setdefault(each.group, []).append(each)
+        alone = [group for group, reads in self.groups.items() if not is_shifted(reads)]
+        for group in alone:
+            del self.groups[group]
+        self.pack = self.widest()
+        self.marks = Marks(self.places, self.pack)
+        if not self.groups or not self.pays():
+            self.pack = 0
+
+    def begin_anywhere(self) -> bool:
+        """True if rows of a result begin where no access of a pack may."""
+        strides, lane = self.problem.axes.strides, self.places.lane
+        results = [p for p in self.problem.outs if strides[p].get(lane) == 1]
+        return any(self.places.wide(p) < self.pack for p in results)
+
+    @property
+    def extent(self) -> int:
+        return self.problem.axes.sizes[self.places.lane]
+
+    # -- which reads there are
+
+    def is_served(self, w: Work) -> bool:
+        """True if nothing that a work reads would be apart for a thread's neighbours."""
+        if w.step is not None and w.step.eqn is not None and isinstance(w.step.eqn.op, Gather):
+            return False
+        strides = self.problem.axes.strides
+        read = [x.leaf for x in w.xs if isinstance(x.leaf, Param)]
+        read += [] if w.param is None else [w.param]
+        return all(strides[p].get(self.places.lane, 0) in (0, 1) for p in read)
+
+    def reads(self, works: Sequence[Work]) -> Iterator[Read]:
+        """The reads of elements that lie along the lane."""
+        strides = self.problem.axes.strides
+        for w in works:
+            for x in dict.fromkeys(w.xs):
+                p, placed = x.leaf, None if w.step is None else w.step.placed
+                if not isinstance(p, Param) or strides[p].get(self.places.lane) != 1:
+                    continue
+                if placed is None:
+                    yield self.plain(p)
+                elif placed.var is not None:
+                    yield self.elsewhere(w, p, placed)
+
+    def plain(self, p: Param) -> Read:
+        at = self.places.operands[p.var].offset
+        parts = (Part(at, 0, self.extent),)
+        return Read(p, None, (*self.memory(p), (), ()), parts, at + self.places.spans(p))
+
+    def elsewhere(self, w: Work, p: Param, placed: Placed) -> Read:
+        operand, lane = self.places.operands[p.var], self.places.lane
+        before = sum(n * s for n, s in zip(placed.low, operand.strides, strict=True))
+        at, known = operand.offset - before, dict(placed.places)
+        group = (
+            *self.memory(p),
+            tuple((a, id(x)) for a, x in known.items() if a != lane),
+            tuple(b for b in placed.bounds if b[0] != lane),
+        )
+        whole = sum((n - 1) * s for n, s in zip(p.var.type.shape, operand.strides, strict=True))
+        if lane in known:
+            parts = tuple(self.runs(at, known[lane]))
+        else:
+            ends = [(low, end) for a, low, end, _ in placed.bounds if a == lane]
+            begin, end = ends[0] if ends else (0, self.extent)
+            parts = (Part(at, max(begin, 0), min(end, self.extent)),)
+        return Read(p, w, group, parts, operand.offset + whole + 1)
+
+    def runs(self, at: int, index: Held) -> Iterator[Part]:
+        """The parts of what is read in runs along the lane."""
+        runs = next(s.runs for s in self.problem.values.steps if s.y is index)
+        ends = [*(begin for begin, *_ in runs[1:]), self.extent]
+        for (begin, first, step), end in zip(runs, ends, strict=True):
+            yield Part(at + first - step * begin, begin, end, not step)
+
+    def memory(self, p: Param) -> tuple[object, ...]:
+        operand = self.places.operands[p.var]
+        strides = tuple(sorted(self.problem.axes.strides[p].items()))
+        number = operand.index if operand.memory < 0 else operand.memory
+        return operand.role, number, p.var.type.dtype, strides
+
+    # -- whether it pays
+
+    def widest(self) -> int:
+        """The neighbours of a thread: as many as an access moves of the widest elements, if the rows
+        of all windows begin at multiples of it.
+        """
+        lane, strides = self.places.lane, self.problem.axes.strides
+        sizes = [p.var.type.dtype.itemsize for p in strides if strides[p].get(lane) == 1]
+        pack, reads = WIDEST // max(sizes, default=1), [r for g in self.groups.values() for r in g]
+        steps = {s for r in reads for a, s in strides[r.param].items() if a != lane}
+        steps |= {self.places.operands[r.param.var].loose for r in reads}
+        while pack > 1 and any(s % pack for s in steps):
+            pack //= 2
+        return pack
+
+    def pays(self) -> bool:
+        """True if windows save enough accesses, and leave room for what is computed."""
+        if self.pack < 2 or self.extent < self.tuning.windowed * self.pack:
+            return False
+        return self.accesses() * self.tuning.gain <= self.accesses_apart() and (
+            self.held() <= self.tuning.windows
+        )
+
+    def accesses(self) -> int:
+        """The accesses of a thread by way of windows."""
+        return sum(1 for _ in self.pieces())
+
+    def accesses_apart(self) -> int:
+        """The same if each read is by itself."""
+        found = 0
+        for each in (r for reads in self.groups.values() for r in reads):
+            wide = 1 if each.work else min(self.places.wide(each.param), self.pack)
+            found += self.pack // wide
+        return found
+
+    def held(self) -> int:
+        """The bytes of a thread's windows."""
+        return sum(size * p.var.type.dtype.itemsize for p, size in self.pieces())
+
+    def pieces(self) -> Iterator[tuple[Param, int]]:
+        """The arrays and the elements of all accesses."""
+        for reads in self.groups.values():
+            for window in self.windows(reads, ""):
+                yield from ((reads[0].param, pack.piece[1]) for pack in window.packs)
+
+    # -- windows of a group
+
+    def windows(self, reads: Sequence[Read], name: str) -> list[Window]:
+        """The packs that a group's reads need, those that follow each other together."""
+        needed = self.needed(p for r in reads for p in r.parts if not p.fixed)
+        found = list[list[int]]()
+        for number in sorted(needed):
+            if found and found[-1][-1] == number - 1:
+                found[-1].append(number)
+            else:
+                found.append([number])
+        return [
+            Window(self.named(name), numbers[0], tuple(needed[n] for n in numbers))
+            for numbers in found
+        ]
+
+    def named(self, name: str) -> str:
+        """A name that no other window of the kernel has."""
+        self.names[name] = self.names.get(name, 0) + 1
+        return f"{name}{self.names[name] if self.names[name] > 1 else ''}"
+
+    def needed(self, parts: Iterator[Part]) -> dict[int, Needed]:
+        found = dict[int, Needed]()
+        for part in parts:
+            for v in range(self.pack):
+                low = self.marks.upwards(max(part.begin - v, 0))
+                high = self.marks.upwards(min(part.end, self.extent) - v)
+                if low < high:
+                    number, element = divmod(part.at + v, self.pack)
+                    had = found.setdefault(number, Needed(element, element, low, high))
+                    had.first, had.last = min(had.first, element), max(had.last, element)
+                    had.low, had.high = min(had.low, low), max(had.high, high)
+        return found
+
+    # -- the text
+
+    def lines(self, works: Sequence[Work], said: Statements) -> list[Text]:
+        """The reading of the windows that works need; `said` then knows where elements are."""
+        if not self.pack:
+            return []
+        groups: dict[tuple[object, ...], list[Read]] = {}
+        for each in self.reads(works):
+            if each.group in self.groups:
+                groups.setdefault(each.group, []).append(each)
+        return [line for reads in groups.values() for line in self.group_lines(reads, said)]
+
+    def group_lines(self, reads: Sequence[Read], said: Statements) -> list[Text]:
+        first, lines = replace(reads[0], end=max(r.end for r in reads)), list[Text]()
+        name = self.places.array(first.param)
+        windows, fixed = self.windows(reads, f"{name}_window"), dict[int, str]()
+        known = self.known(first, said)
+        for window in windows:
+            lines += self.reading(window, first, known, said)
+        for part in dict.fromkeys(p for r in reads for p in r.parts if p.fixed):
+            if part.at not in fixed:
+                fixed[part.at] = self.named(f"{name}_edge")
+                lines.append(self.edge(part, fixed[part.at], first, known, said))
+        for each in reads:
+            text = self.element(each, windows, fixed)
+            if each.work is None:
+                said.packs[each.param] = text
+            else:
+                said.windowed[each.work] = text
+        return lines
+
+    def covers(self, w: Work, said: Statements) -> bool:
+        """True of an index along the lane that windows alone are read at: they know it."""
+        readers = () if w.y is None else said.readers.get(w.y, ())
+        index = w.step is not None and w.step.runs and w.axes == {self.places.lane}
+        return bool(index and readers) and all(r in said.windowed for r in readers)
+
+    def known(self, read: Read, said: Statements) -> dict[int, str]:
+        """The places along other axes that are values."""
+        places = () if read.placed is None else read.placed.places
+        return {a: said.operand(x) for a, x in places if a != self.places.lane}
+
+    def tests(self, low: int, high: int, read: Read, said: Statements) -> str:
+        """Where a pack is needed: for packs of the space from `low` on and before `high`, and where
+        the array is along other axes.
+        """
+        lane, placed = self.places.lane, read.placed
+        found = [] if placed is None or read.work is None else [
+            text for a, text in said.bounds(read.work, placed) if a != lane
+        ]  # fmt: skip
+        found += [] if low <= 0 else [f"{self.places.letters[lane]} >= {self.marks.name(low)}"]
+        last = self.marks.upwards(self.extent)
+        found += [] if high >= last else [f"{self.places.letters[lane]} < {self.marks.name(high)}"]
+        return " && ".join(found)
+
+    def reading(
+        self, window: Window, read: Read, known: dict[int, str], said: Statements
+    ) -> list[Text]:
+        p, places = read.param, self.places
+        name, stored = window.name, STORED[p.var.type.dtype]
+        by = window.first * self.pack - places.operands[p.var].offset
+        place = places.element(p, "", known) + (f" + {places.size(f'{name}_by', by)}" if by else "")
+        count = len(window.packs) * self.pack
+        lines = [
+            Text(f"const {stored} *{name}_at = {places.array(p)} + {place};"),
+            Text(f"ge2_some<{stored}, {count}> {name};"),
+        ]
+        for n, pack in enumerate(window.packs):
+            first, size = pack.piece
+            at = n * self.pack + first
+            test = self.tests(pack.low, pack.high, read, said)
+            rest = [test] if test else []
+            if read.end % size:  # the last pack of all is not whole
+                left = places.size(f"{name}_end", read.end - places.operands[p.var].offset)
+                rest = [test or "true", f"{left} - {at} - ({place})"]
+            given = ", ".join([name, f"{name}_at + {at}", *rest])
+            lines.append(Text(f"ge2_read_part<{size}, {at}>({given});"))
+        return lines
+
+    def edge(
+        self, part: Part, name: str, read: Read, known: dict[int, str], said: Statements
+    ) -> Text:
+        """The reading of one element that many places have."""
+        p, places = read.param, self.places
+        at = places.size(f"{name}_at", part.at - places.operands[p.var].offset)
+        value = f"{places.array(p)}[{places.element(p, '', {**known, places.lane: at})}]"
+        low, high = part.begin // self.pack * self.pack, self.marks.upwards(part.end)
+        test = self.tests(low, high, read, said)
+        stored = STORED[p.var.type.dtype]
+        return Text(
+            f"const {stored} {name} = {f'{test} ? {value} : {stored}()' if test else value};"
+        )
+
+    def element(self, read: Read, windows: Sequence[Window], fixed: dict[int, str]) -> str:
+        """Element v of a read."""
+        found = ""
+        for part in reversed(read.parts):
+            text = fixed[part.at] if part.fixed else self.in_window(part, windows)
+            if read.work is not None and read.param.var.type.dtype in HALF:
+                text = widened(read.param.var.type.dtype, text)
+            found = f"{self.marks.below(part.end) or 'true'} ? {text} : {found}" if found else text
+        return f"({found})" if len(read.parts) > 1 else found
+
+    def in_window(self, part: Part, windows: Sequence[Window]) -> str:
+        for window in windows:
+            by = part.at - window.first * self.pack
+            if -self.pack < by < len(window.packs) * self.pack and self.is_in(part, window):
+                return f"{window.name}.at[v{f' + {by}' if by > 0 else f' - {-by}' if by else ''}]"
+        return "0"  # of no place of the space
+
+    def is_in(self, part: Part, window: Window) -> bool:
+        numbers = self.needed(iter((part,)))
+        return all(window.first <= n < window.first + len(window.packs) for n in numbers)
+
+
+def is_shifted(reads: Sequence[Read]) -> bool:
+    """True if windows may save reads: an array is read at several places, or not where the space is."""
+    return len({r.parts for r in reads}) > 1 or any(r.work is not None for r in reads)

@@ -1,0 +1,172 @@
+"""Arrays that a thread's neighbours read at several places near each other, as whole packs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import ge2
+from ge2.base.config import config
+from ge2.targets.cuda.emulator import EMULATED
+from ge2.targets.cuda.limits import Limits
+from tests.codegen.texts import kernels
+from tests.together import needs_compiler
+
+F = Any
+BF16 = ml_dtypes.bfloat16
+
+
+def tuned(chip: Limits, **numbers: float) -> Limits:
+    columns = replace(chip.tuning.columns, **numbers)
+    return replace(chip, tuning=replace(chip.tuning, columns=columns))
+
+
+APART = tuned(EMULATED, gain=1e9)
+WHOLE = tuned(EMULATED, costly=1 << 30)  # however few elements there are, a thread has a pack
+FEW = replace(EMULATED, multiprocessors=1, threads_per_multiprocessor=8)
+ROWS = tuned(FEW, costly=1 << 30, row=8)  # blocks lie along rows, with several below one another
+
+
+def padded(x: F) -> F:
+    p = np.pad(x, [(0, 0)] * (x.ndim - 1) + [(3, 2)])
+    n = x.shape[-1]
+    return sum(p[..., k : k + n] * (k + 1) for k in range(6))
+
+
+def longer(x: F) -> F:
+    p = np.pad(x, [(0, 0)] * (x.ndim - 1) + [(4, 4)], constant_values=3)
+    return sum(p[..., k : k + x.shape[-1] + 1] for k in range(8))
+
+
+def inner(x: F) -> F:
+    n = x.shape[-1] - 14
+    return sum(x[..., k : k + n] for k in range(15))
+
+
+def torus(x: F) -> F:
+    return np.roll(x, 1, -1) - np.roll(x, -1, -1) * 2 + np.roll(x, 3, 0) + x
+
+
+def life(x: F) -> F:
+    around = [np.roll(x, (i, j), (0, -1)) for i in (-1, 0, 1) for j in (-1, 0, 1)]
+    return sum(around) - around[4] * 3
+
+
+def edges(x: F) -> F:
+    p = np.pad(x, 1, mode="edge")
+    middle = (slice(1, -1),) * (x.ndim - 1)
+    return p[(*middle, slice(2, None))] * 2 - p[(*middle, slice(0, -2))]
+
+
+def far(x: F) -> F:
+    return np.roll(x, 17, -1) + np.roll(x, 18, -1) - x
+
+
+def several(x: F) -> F:
+    y = x[::-1] * 1
+    return np.roll(x, 1, -1) * np.roll(y, -1, -1) + np.roll(y, 2, -1) - np.roll(x, -3, -1)
+
+
+def written(x: F) -> F:
+    y = x * 1
+    y[..., 1:-2] = x[..., :-3] + x[..., 2:-1] - x[..., 3:]
+    return y * 3
+
+
+def folded(x: F) -> F:
+    d = np.roll(x, 1, -1) - np.roll(x, -2, -1) + x
+    return d.sum(0)
+
+
+FUNCTIONS = [padded, longer, inner, torus, life, edges, far, several, written, folded]
+SHAPES = [(5, 64), (3, 2, 96), (7, 65), (4, 130), (1, 257), (6, 4, 160)]
+
+
+def compared(function: F, *arrays: F, chip: Limits = WHOLE) -> None:
+    """Kernels with windows and those without have the bits of NumPy."""
+    with config.using(executor="shim", tuning=(chip,)):
+        found = ge2.jit(function)(*arrays)
+    with config.using(executor="shim", tuning=(APART,)):
+        apart = ge2.jit(function)(*arrays)
+    for a, b, c in zip(*map(ge2.tree.leaves, (found, apart, function(*arrays))), strict=True):
+        np.testing.assert_array_equal(np.asarray(a), np.asarray(b))
+        np.testing.assert_array_equal(np.asarray(a), c)
+
+
+def is_windowed(function: F, *arrays: F, chip: Limits = WHOLE) -> bool:
+    return any("_window" in text for _, text in kernels(function, *arrays, chip=chip))
+
+
+def numbers(shape: tuple[int, ...], dtype: F, seed: int = 3) -> F:
+    return np.random.default_rng(seed).integers(0, 7, shape).astype(dtype)
+
+
+@needs_compiler
+@pytest.mark.exhaustive("function", "shape", "chip")
+@pytest.mark.parametrize("chip", [WHOLE, ROWS], ids=["whole", "rows"])
+@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda f: f.__name__)
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("dtype", [np.float32, np.uint8, BF16, np.float64])
+def test_bits_do_not_change(function: F, shape: tuple[int, ...], dtype: F, chip: Limits) -> None:
+    compared(function, numbers(shape, dtype), chip=chip)
+
+
+def blurred(x: F) -> F:
+    p = np.pad(x, ((1, 1), (1, 1), (0, 0)))
+    n, m = x.shape[:2]
+    return sum(p[i : i + n, j : j + m] * (i + j) for i in range(3) for j in range(3))
+
+
+def turned(x: F) -> F:
+    return np.roll(x, 1, 1) * 2 - np.roll(x, -2, 1) + np.roll(x, 1, 0)
+
+
+def weighed(x: F) -> F:
+    """The elements of a pixel are not alike."""
+    return np.roll(x, 1, 1) * np.arange(x.shape[2]).astype(x.dtype) + x
+
+
+def held(x: F) -> F:
+    p = np.pad(x, ((0, 0), (1, 1), (0, 0)), mode="edge")
+    return p[:, 2:] - p[:, :-2]
+
+
+def gathered(x: F) -> F:
+    return (np.roll(x, 1, 1) - x).sum(0), np.roll(x, 2, 1).sum(2)
+
+
+PIXELS = [blurred, turned, weighed, held, gathered]
+
+
+@needs_compiler
+@pytest.mark.exhaustive("function", "chip", "dtype")
+@pytest.mark.parametrize("chip", [WHOLE, ROWS], ids=["whole", "rows"])
+@pytest.mark.parametrize("function", PIXELS, ids=lambda f: f.__name__)
+@pytest.mark.parametrize("shape", [(5, 32, 3), (4, 40, 4), (3, 50, 2), (6, 24, 5)])
+@pytest.mark.parametrize("dtype", [np.float32, np.uint8, BF16])
+def test_pixels_are_moved_as_a_whole(
+    function: F, shape: tuple[int, ...], dtype: F, chip: Limits
+) -> None:
+    compared(function, numbers(shape, dtype), chip=chip)
+
+
+@pytest.mark.parametrize("function", [blurred, turned])
+def test_rows_of_pixels_are_one_axis(function: F) -> None:
+    ((_, text),) = kernels(function, numbers((5, 32, 3), np.float32), chip=WHOLE)
+    assert "n_l" not in text
+
+
+@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda f: f.__name__)
+def test_reads_near_each_other_are_windows(function: F) -> None:
+    assert is_windowed(function, numbers((5, 64), np.float32))
+    assert is_windowed(function, numbers((2, 3, 4, 128), BF16))
+
+
+def test_rows_that_begin_anywhere_are_written_by_warps() -> None:
+    ((_, text),) = kernels(longer, numbers((70, 256), np.float32), chip=ROWS)
+    assert "ge2_write_row<PACK, 1, 256>" in text
+    assert "TURNS" in text
