@@ -38,6 +38,7 @@ from ge2.targets.cuda.products.gemm import Contraction, contraction, tight
 from ge2.targets.cuda.products.made import Making, Source, elements, operations, unmade
 from ge2.targets.cuda.products.tensor_cores import unmatched
 from ge2.targets.cuda.products.tensor_epilogue import Epilogue
+from ge2.targets.cuda.products.tiles import WgmmaTile
 from ge2.targets.cuda.products.warp_groups import (
     WarpgroupProduct,
     left_of,
@@ -45,7 +46,6 @@ from ge2.targets.cuda.products.warp_groups import (
     stages_of,
     unmade_by_groups,
 )
-from ge2.targets.cuda.tuning import WgmmaTile
 
 SMALL: Final = "it is a small product"
 

@@ -18,7 +18,7 @@ from ge2.targets.cuda.products.gemm import Along, Contraction
 from ge2.targets.cuda.products.made import Made, Making, Source
 from ge2.targets.cuda.products.tensor_cores import OF_GROUPS, TensorCores, tiles_of, unmatched
 from ge2.targets.cuda.products.tensor_epilogue import LINE, Epilogue, Strips
-from ge2.targets.cuda.tuning import WgmmaTile
+from ge2.targets.cuda.products.tiles import WgmmaTile
 
 # -------- A matrix product on Hopper's tensor cores, with what is done to its elements.
 # What a block does is `templates/cuda/product/wgmma.cu.jinja` and `hopper.cuh`. Here is decided how
