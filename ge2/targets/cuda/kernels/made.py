@@ -128,12 +128,12 @@ class OfMade(Joint):
     def makes(self, op: Op) -> bool:
         return bool(steps_of(op).prologues)
 
-    def unserved(self, problem: Problem) -> str:
+    def refuses(self, problem: Problem, caps: Caps | None) -> str:
         op = steps_of(problem.op)
         if any(why := unspoken(e.op.graph) for e in op.prologues if isinstance(e.op, Region)):
             return why
         found = makings_of(problem) if problem.settled else ""
-        return found if isinstance(found, str) else ""
+        return found if isinstance(found, str) and found else super().refuses(problem, caps)
 
     def placed(self, problem: Problem) -> dict[Atom, Operand]:
         """Operands that are made lie as the arrays that tell how."""
