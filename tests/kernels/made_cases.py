@@ -67,6 +67,9 @@ CASES: Final[dict[str, tuple[Function, tuple[Given, ...]]]] = {
     "batches": (
         lambda x, w: np.tanh(np.maximum(x, 0) @ w), ((BF16, 3, 40, 72), (BF16, 3, 72, 80))
     ),
+    "batches that lie in two ways": (
+        lambda x, w: np.maximum(x, 0) @ w.transpose(0, 2, 1, 3), ((BF16, 2, 3, 40, 72), (BF16, 2, 72, 3, 80))
+    ),
     "a residual of the same array": (
         lambda x, w: np.maximum(x, 0) @ w + x, ((BF16, 72, 72), (BF16, 72, 72))
     ),

@@ -31,6 +31,11 @@ UNARY: Final[dict[str, Callable[[Any], Any]]] = {
     "root": lambda x: np.sqrt(1 + np.abs(x)),
     "square": lambda x: np.square(np.tanh(x)),
     "scaled": lambda x: 0.5 * x,
+    "triangle": lambda x: np.tril(x) if x.ndim == 2 else x,
+    "some columns": lambda x: np.where(np.arange(x.shape[-1]) > 40, x, 0.5 * x),
+    "some rows": lambda x: (
+        np.where(np.arange(x.shape[0])[:, None] > 40, x, -x) if x.ndim == 2 else x
+    ),
 }
 BINARY: Final[dict[str, Callable[[Any, Any], Any]]] = {
     "add": lambda x, y: x + y,

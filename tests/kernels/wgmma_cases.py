@@ -91,6 +91,13 @@ LAYERS: Final[dict[str, Case]] = {
     "a result that is turned": (
         lambda a, b, r: (np.tanh(a @ b), 2 * (np.tanh(a @ b) + r).T), ((72, 40), (40, 72), (72, 72))
     ),
+    "a triangle": (lambda a, b: np.triu(a @ b), ((136, 72), (72, 136))),
+    "a triangle of batches": (lambda a, b: np.tril(a @ b, 3), ((3, 136, 72), (3, 72, 80))),
+    "every column by its number": (lambda a, b: (a @ b) * np.arange(80, dtype="i4"), ((136, 72), (72, 80))),
+    "every row by its number, and an array": (
+        lambda a, b, r: np.where(np.arange(136)[:, None] < 70, np.tanh(a @ b), r),
+        ((136, 72), (72, 80), (136, 80)),
+    ),
     "alpha and beta": (lambda a, b, c: 0.5 * (a @ b) + 2.0 * c, ((136, 72), (72, 80), (136, 80))),
     "gate": (
         lambda x, w, v: np.tanh(x @ w) * (x @ v),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from typing import Final, final
@@ -86,7 +86,7 @@ def making_of(op: ProductSteps, eqn: Eqn, given: dict[Var, Operand]) -> Making |
         v = eqn.inputs[x.input]
         assert isinstance(v, Var)
         lies = replace(given[v], strides=x.strides(given[v]))
-        axes = axes_of(op, number, lies)
+        axes = axes_of(op, number, lies, given)
         if unmatched(axes):
             return "an operand is made of an array whose lines and terms do not lie apart"
         sources.append(Source(lies, v.type.dtype, axes))
@@ -103,12 +103,19 @@ def sizes(axes: Contraction) -> tuple[int, ...]:
     return tuple(x.size for x in (*axes.rows, *axes.columns, *axes.sums, *axes.batches))
 
 
-def axes_of(op: ProductSteps, number: int, lies: Operand) -> Contraction:
-    """The axes of the product, were an operand in that place, and all else in C order."""
-    (a, b), y = (x.type for x in op.product.inputs), op.product.outs[0].type
-    left, right, result = (tight(t.shape, range(t.ndim)) for t in (a, b, y))
-    other = lies.strides
-    return contraction(op.dot, a, b, (left, other, result) if number else (other, right, result))
+def axes_of(
+    op: ProductSteps, number: int, lies: Operand, given: Mapping[Var, Operand]
+) -> Contraction:
+    """The axes of the product, were an operand in that place; the other where it is, or, if it is
+    made as well, in C order, as the result.
+    """
+    (a, b), y = op.product.inputs, op.product.outs[0].type
+    assert isinstance(a, Var) and isinstance(b, Var)
+    left, right = (
+        given[x].strides if x in given else tight(x.type.shape, range(x.type.ndim)) for x in (a, b)
+    )
+    placed = (left, lies.strides) if number else (lies.strides, right)
+    return contraction(op.dot, a.type, b.type, (*placed, tight(y.shape, range(y.ndim))))
 
 
 # -------------------------------------------------------------------------------------- the family
@@ -132,8 +139,13 @@ class OfMade(Joint):
         op = steps_of(problem.op)
         if any(why := unspoken(e.op.graph) for e in op.prologues if isinstance(e.op, Region)):
             return why
-        found = makings_of(problem) if problem.settled else ""
-        return found if isinstance(found, str) and found else super().refuses(problem, caps)
+        found = makings_of(problem) if problem.settled else ()
+        if isinstance(found, str):
+            return found
+        apart = found and sizes(found[0].sources[0].axes) != sizes(self.product(problem).axes)
+        if apart:
+            return "an operand is made of arrays whose batches are not the product's"
+        return super().refuses(problem, caps)
 
     def placed(self, problem: Problem) -> dict[Atom, Operand]:
         """Operands that are made lie as the arrays that tell how."""

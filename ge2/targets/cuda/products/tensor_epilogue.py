@@ -17,6 +17,7 @@ from ge2.ops.elementwise import ConvertElementType
 from ge2.ops.graphs.region import Region
 from ge2.ops.random import Draw
 from ge2.ops.reduce import ArgReduce, Reduce, ReduceSum
+from ge2.ops.shape import Iota
 from ge2.targets.cuda.emit import CudaKernel
 from ge2.targets.cuda.emit.columnwise import Lanes, Pack, Stage
 from ge2.targets.cuda.emit.region import Problem
@@ -135,6 +136,7 @@ SECOND: Final = "second.at[v]"  # of a second product of the same rows and colum
 # the row of a thread, among those of all batches: in packs, and in fragments
 BELOW: Final = "row + below"
 FRAGMENT: Final = "row + row_at"
+PAIR_OF_COLUMNS: Final = "columns_at + eight * 8 + lane % 4 * 2"  # the first that a thread has
 
 
 @final
@@ -378,6 +380,11 @@ class RegionEpilogue:
             return "both"
         return "both" if column and row else "column" if column else "row" if row else ""
 
+    def counted(self, lanes: Lanes) -> set[int]:
+        """The axes along which elements depend on their place itself."""
+        works = lanes.root.everything()
+        return {a for w in works for x in w.xs if isinstance(x.leaf, Iota) for a in x.axes}
+
     # -- the text
 
     def fragments(self) -> Epilogue:
@@ -403,6 +410,11 @@ class RegionEpilogue:
                 said.packs[p] = f"{name}_at.at[v]"
                 x = self.operands[p.var]
                 loads.append(Strips(name, x, p.var.type.dtype, self.step(x), len(loads)))
+        counted = self.counted(lanes)
+        if counted - {lanes.lane}:
+            rows = rows or self.place(lanes, FRAGMENT)
+        if lanes.lane in counted:
+            rows.append(Text(f"const int {lanes.places.letters[lanes.lane]} = {PAIR_OF_COLUMNS};"))
         _, slots = slots_of([x.dtype for x in loads], [p.var.type.dtype for p in results])
         stores = [self.leaving(p.name, p.var, slot) for p, slot in zip(results, slots, strict=True)]
         made = self.made(lanes, PAIR, (*first, *kept), column, (*rows, *row))
