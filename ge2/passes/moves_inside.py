@@ -28,6 +28,7 @@ from ge2.ops.shape import BroadcastInDim, Concatenate, Iota, Pad, Reshape, Slice
 from ge2.passes.context import NOTHING, Context, Moves
 from ge2.passes.fusion_group import NONE
 from ge2.passes.indices import Along, Run, orientation, seen_axes, spread, together
+from ge2.passes.sliced_moves import sliced_moves
 
 TRUE: Final = Literal.of(np.bool_(True))
 
@@ -36,6 +37,7 @@ def moves_inside(graph: Graph, context: Context = NOTHING) -> Graph:
     """The graph whose regions read parts of joined arrays where those are."""
     if not any(is_move(e) for e in graph.eqns):
         return graph
+    graph = sliced_moves(graph)
     sweep = Sweep(graph, context.tuning.moves)
     eqns = tuple(map(sweep.rewritten, graph.eqns))
     if not sweep.changed:
@@ -149,8 +151,8 @@ class Sweep:
         and it would have to be copied otherwise.
         """
         eqn = self.makers.get(x)
-        if eqn is None or not eqn.op.is_view or isinstance(eqn.op, Iota):
-            return False
+        if eqn is None or not eqn.op.is_view or isinstance(eqn.op, Iota | Slice):
+            return eqn is not None and isinstance(eqn.op, Slice) and self.turned(eqn.inputs[0])
         return self.turned(eqn.inputs[0]) if is_seen_through(eqn) else True
 
     def repeats(self, x: Atom) -> bool:

@@ -139,6 +139,43 @@ def gathered(x: F) -> F:
     return (np.roll(x, 1, 1) - x).sum(0), np.roll(x, 2, 1).sum(2)
 
 
+def pooled(x: F) -> F:
+    p = np.pad(x, [(1, 1)] * x.ndim)
+    n, m = x.shape[0], (x.shape[-1] - 1) // 2
+    rows = [p[i : i + n, ..., k : k + 2 * m - 1 : 2] for i in range(3) for k in range(3)]
+    middle = (slice(None), *[slice(1, -1)] * (x.ndim - 2))
+    return sum(r[middle] * (i + 1) for i, r in enumerate(rows))
+
+
+def every_third(x: F) -> F:
+    n = (x.shape[-1] - 4) // 3
+    return sum(x[..., k : k + 3 * n - 2 : 3] * (k + 1) for k in range(4))
+
+
+def reversed_edges(x: F) -> F:
+    p = np.pad(x, [(0, 0)] * (x.ndim - 1) + [(2, 3)], mode="edge")
+    n = x.shape[-1] // 2
+    return p[..., 0 : 2 * n : 2] * 2 - p[..., 3 : 3 + 2 * n - 1 : 2] + p[..., 1 : 2 * n : 2]
+
+
+STRIDED = [pooled, every_third, reversed_edges]
+
+
+@needs_compiler
+@pytest.mark.exhaustive("function", "chip", "dtype")
+@pytest.mark.parametrize("chip", [WHOLE, ROWS], ids=["whole", "rows"])
+@pytest.mark.parametrize("function", STRIDED, ids=lambda f: f.__name__)
+@pytest.mark.parametrize("shape", [(5, 64), (3, 2, 96), (7, 65), (2, 258), (1, 257)])
+@pytest.mark.parametrize("dtype", [np.float32, np.uint8, BF16, np.float64])
+def test_strided_slices(function: F, shape: tuple[int, ...], dtype: F, chip: Limits) -> None:
+    compared(function, numbers(shape, dtype), chip=chip)
+
+
+def test_pools_with_a_stride_are_one_kernel() -> None:
+    ((_, text),) = kernels(pooled, numbers((6, 128), np.float32), chip=WHOLE)
+    assert "2 * v" in text
+
+
 PIXELS = [blurred, turned, weighed, held, gathered]
 
 

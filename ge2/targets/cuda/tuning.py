@@ -144,11 +144,11 @@ class Columns:
     early: int = 16  # arrays that are read before rows are
     together: int = 7  # elements of a row that a thread has though no access moves two of them
     rows: int = 8  # that a thread has at least, before others help it
-    # arrays that neighbours read at places near each other are read by whole packs: where that takes
-    # so many times fewer accesses, in rows of so many packs, by windows of so many bytes a thread
-    gain: float = 1.5
-    windowed: int = 4
-    windows: int = 320
+    # arrays that neighbours read at places near each other are read by whole packs:
+    gain: float = 1.5  # where that takes so many times fewer accesses,
+    windowed: int = 4  # in rows of so many packs, at least,
+    apart: int = 4  # of elements at most so far apart
+    windows: int = 320  # bytes of those of all packs that a thread has below one another
 
 
 @final
