@@ -12,8 +12,10 @@ import pytest
 import ge2
 from ge2.base.config import config
 from ge2.targets.cuda.emulator import EMULATED
-from ge2.targets.cuda.limits import Limits
+from ge2.targets.cuda.limits import H200, Limits
+from ge2.targets.cuda.load.nvrtc import compile
 from tests.codegen.texts import kernels
+from tests.nvrtc import needs_nvrtc
 from tests.together import needs_compiler
 
 F = Any
@@ -207,3 +209,61 @@ def test_rows_that_begin_anywhere_are_written_by_warps() -> None:
     ((_, text),) = kernels(longer, numbers((70, 256), np.float32), chip=ROWS)
     assert "ge2_write_row<PACK, 1, 256>" in text
     assert "TURNS" in text
+
+
+def random_reads(x: F, rng: np.random.Generator) -> F:
+    """Sums of what lies around: rolls, pads of each kind, slices and strides."""
+    found, (n, m) = x * 1, x.shape
+    for _ in range(int(rng.integers(2, 5))):
+        by, down = int(rng.integers(-9, 10)), int(rng.integers(-2, 3))
+        kind = int(rng.integers(5))
+        if kind == 0:
+            y = np.roll(x, (down, by), (0, 1))
+        elif kind == 1:
+            modes = [{"mode": "edge"}, {"mode": "wrap"}, {"constant_values": 2}]
+            p = np.pad(x, 9, **modes[int(rng.integers(3))])
+            y = p[9 + down : 9 + down + n, 9 + by : 9 + by + m]
+        elif kind == 2:
+            y = np.pad(x[:, 10 + by : m - 10 + by], ((0, 0), (10, 10)))
+        elif kind == 3:
+            y = np.pad(x, ((2, 2), (9, m + 20)))[2 + down :, 9 + by :: 2][:n, :m]
+        else:
+            y = x * 1
+            y[:, 10:-10] = x[:, 10 + by : m - 10 + by]
+        found = found + y * int(rng.integers(1, 4))
+    return found
+
+
+@needs_compiler
+@pytest.mark.exhaustive("seed", "chip")
+@pytest.mark.parametrize("chip", [WHOLE, ROWS], ids=["whole", "rows"])
+@pytest.mark.parametrize("seed", range(24))
+def test_random_reads(seed: int, chip: Limits) -> None:
+    def function(x: F) -> F:
+        return random_reads(x, np.random.default_rng(seed))
+
+    shape = [(6, 64), (5, 131), (9, 300), (3, 98)][seed % 4]
+    dtype = [np.float32, np.uint8, np.int64, BF16, np.float64][seed % 5]
+    compared(function, numbers(shape, dtype, seed) % 3, chip=chip)
+
+
+@needs_compiler
+@pytest.mark.exhaustive("function")
+@pytest.mark.parametrize("function", [padded, inner, torus, edges, every_third, written, blurred])
+def test_gradients(function: F) -> None:
+    shape = (4, 32, 3) if function is blurred else (6, 96)
+    x = numbers(shape, np.float64)
+    gradient = ge2.grad(lambda x: (function(x) ** 2).sum())
+    with config.using(executor="shim", tuning=(WHOLE,)):
+        found = ge2.jit(gradient)(x)
+    with config.using(executor="reference"):
+        np.testing.assert_array_equal(np.asarray(found), np.asarray(ge2.jit(gradient)(x)))
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("function", [longer, torus, life, pooled, inner], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("dtype", [np.float32, BF16, np.uint8])
+def test_windows_are_registers(function: F, dtype: F) -> None:
+    for _, text in kernels(function, numbers((70, 512), dtype), chip=replace(H200, tuning=ROWS.tuning)):  # fmt: skip
+        (used,) = compile(text, "sm_90a").kernels
+        assert (used.stack, used.spills) == (0, 0)
