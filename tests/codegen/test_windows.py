@@ -208,7 +208,12 @@ def test_reads_near_each_other_are_windows(function: F) -> None:
 def test_rows_that_begin_anywhere_are_written_by_warps() -> None:
     ((_, text),) = kernels(longer, numbers((70, 256), np.float32), chip=ROWS)
     assert "ge2_write_row<PACK, 1, 256>" in text
-    assert "TURNS" in text
+
+
+@pytest.mark.parametrize("function", [torus, longer, far])
+def test_packs_are_below_one_another_where_they_share_rows(function: F) -> None:
+    ((_, text),) = kernels(function, numbers((70, 512), np.float32), chip=ROWS)
+    assert ("TURNS" in text) == (function is torus)
 
 
 def random_reads(x: F, rng: np.random.Generator) -> F:

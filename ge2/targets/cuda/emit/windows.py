@@ -241,6 +241,17 @@ class Windows:
         """The bytes of a thread's windows."""
         return sum(size * p.var.type.dtype.itemsize for p, size in self.pieces())
 
+    def shares_rows(self) -> bool:
+        """True if rows that are read for a pack are read for those below it, too: of one memory
+        several are, and not a few elements at the other end. Large packs are enough by themselves.
+        """
+        rows: dict[tuple[object, ...], set[tuple[object, int]]] = {}
+        for group, reads in self.groups.items():
+            seen = rows.setdefault(self.memory(reads[0].param), set())
+            parts = [p for r in reads for p in r.parts if 2 * (p.end - p.begin) > self.extent]
+            seen.update((group, round(p.at / (self.extent * max(p.step, 1)))) for p in parts)
+        return 0 < self.pack <= self.tuning.below and any(len(seen) > 1 for seen in rows.values())
+
     def pieces(self) -> Iterator[tuple[Param, int]]:
         """The arrays and the elements of all accesses."""
         for reads in self.groups.values():
