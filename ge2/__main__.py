@@ -4,6 +4,6 @@ from __future__ import annotations
 
 import sys
 
-from ge2.cli.main import main
+from ge2.cli import main
 
 sys.exit(main())

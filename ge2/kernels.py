@@ -23,7 +23,7 @@ import numpy as np
 
 from ge2.base.arrays import BOOL, FLOAT32, HALF, on_gpu
 from ge2.base.config import config
-from ge2.base.errors import ArgumentError, Ge2Error, InputError, NoRuleError
+from ge2.base.errors import ArgumentError, CompilerTrouble, Ge2Error, InputError, NoRuleError
 from ge2.base.source import here
 from ge2.base.tracebacks import hides, publish
 from ge2.choice.choose import Candidate as Candidate
@@ -52,7 +52,8 @@ from ge2.numpy.rare import special
 from ge2.ops import KNOWN
 from ge2.program import Program, Step
 from ge2.targets.cuda.device import Device
-from ge2.targets.cuda.limits import Limits
+from ge2.targets.cuda.limits import MULTIPROCESSOR, Limits, capability
+from ge2.targets.cuda.load.toolkit import nvrtc
 from ge2.trace import is_traced
 from ge2.transforms.arguments import make_jaxpr
 
@@ -148,9 +149,21 @@ def device_of(caps: Any) -> Device | None:
 
 
 def architecture(text: str) -> str:
-    if not text.startswith("sm_") or not text[3:].rstrip("af").isdecimal():
-        raise InputError(f"{text!r} is no architecture", where=here(), fix="'sm_90a'")
+    """The architecture. InputError for what is none, or none that NVRTC has heard of."""
+    number = capability(text)
+    known = number in MULTIPROCESSOR or f"sm_{number}" in compiled_for()
+    if not text.startswith("sm_") or not number.isdecimal() or not known:
+        fix = ", ".join(compiled_for()) or "'sm_90a'"
+        raise InputError(f"{text!r} is no architecture of a GPU", where=here(), fix=fix)
     return text
+
+
+def compiled_for() -> tuple[str, ...]:
+    """The architectures that the NVRTC at hand compiles for; none without one."""
+    try:
+        return nvrtc().architectures()
+    except CompilerTrouble:
+        return ()
 
 
 def target_of(device: Device | None) -> str:

@@ -82,10 +82,10 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     tables, or else each of those
     would compile as users do. A fixture would take longer than this, many thousand times.
     """
-    from ge2.choice import problem
+    from ge2.choice import built
     from tests.quick import compile_quickly
 
-    problem.forget()  # the choices of a test do not depend on programs of others
+    built.forget()  # the choices of a test do not depend on programs of others
 
     full = item.get_closest_marker("full_options") is not None or SAMPLING.every
     compile_quickly(not (full or is_sampled(f"options of {item.nodeid}")), not full)

@@ -19,7 +19,7 @@ from ge2.base.cache import content_key
 from ge2.base.command import TookTooLong, run
 from ge2.base.config import brief_waits
 from ge2.base.detect import Toolchain
-from ge2.targets.cuda import shim as build
+from ge2.targets.cuda.emulator import shim as build
 
 FULL = detect.FLAGS
 EMULATED = build.QUICK

@@ -19,9 +19,9 @@ import pytest
 
 from ge2.base.compiler import Library
 from ge2.base.errors import CompilerTrouble
-from ge2.targets.cuda import emulator, shim
-from ge2.targets.cuda.emulator import ShimKernel, ShimModule
-from ge2.targets.cuda.shim import COMMENTS, KERNEL, Entry, compiled, entries
+from ge2.targets.cuda import emulator
+from ge2.targets.cuda.emulator import ShimKernel, ShimModule, shim
+from ge2.targets.cuda.emulator.shim import COMMENTS, KERNEL, Entry, compiled, entries
 
 INCLUDE = re.compile(r'^#include "(ge2/\w+\.cuh)"$', re.MULTILINE)
 MODULE, STATIC = "ge2_shim_module_of", emulator._static

@@ -20,10 +20,9 @@ from benchmarks.options import USUAL, Options
 from benchmarks.peers import peer
 from benchmarks.record import Row
 from benchmarks.timing import medians
-from ge2.cli import demo
+from ge2.cli import demo, milliseconds
 from ge2.cli import demo as digits
 from ge2.cli.demo import BATCH, SIZES
-from ge2.cli.load import milliseconds
 
 STEPS = 3  # after which every candidate must have the same loss
 RUN = 12  # steps that follow each other: a pass over the data

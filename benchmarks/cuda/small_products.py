@@ -21,7 +21,7 @@ from benchmarks.options import USUAL, Options
 from benchmarks.peers import peer
 from benchmarks.record import Failure, Row
 from benchmarks.timing import medians
-from ge2.targets.cuda.kernels.small import NAME
+from ge2.targets.cuda.products.rules import NAME
 
 COUNT, ROUNDS = 50, 41
 Call = Callable[[], Any]

@@ -1,4 +1,4 @@
-"""Bytes kept on disk by key: what is read back is what was put there, or it counts as missing.
+"""A disk cache of bytes by key, with checksums: a damaged entry counts as missing.
 
 The folder may be shared by many processes and several versions of ge2, be full, or be damaged; none
 of this changes an answer. An entry is a file that names its format, its length and its checksum; it

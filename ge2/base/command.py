@@ -1,4 +1,4 @@
-"""A program run to its end, but no longer than it may take, and heard no more than one can read.
+"""Commands run with a time limit and a bound on their output, in folders removed afterwards.
 
 It outlives nobody: its standard input was a pipe of which this process alone has the
 other end, and a process of its group waits for the end of that pipe. So it ends with

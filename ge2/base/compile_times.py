@@ -1,4 +1,4 @@
-"""The time that making a program ready took: stages, passes, kernels.
+"""Compile times of a program, by stage, pass and kernel.
 
 Who makes one counts, nobody else pays for it.
 

@@ -1,4 +1,4 @@
-"""C sources as loaded libraries, and the headers on which what is kept of them depends."""
+"""C sources compiled and loaded as libraries, and the headers that their cache keys depend on."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def reached(source: str, folders: tuple[str, ...]) -> Iterator[tuple[str, str]]:
         if (path or name) in seen:
             continue
         seen.add(path or name)
-        text = _text(path) if path else ""
+        text = text_of(path) if path else ""
         yield name, text
         waiting += [(each, os.path.dirname(path)) for each in included(text)] if path else []
 
@@ -107,7 +107,7 @@ def _found(name: str, beside: str, folders: tuple[str, ...]) -> str:
     return next((os.path.realpath(path) for path in places if os.path.isfile(path)), "")
 
 
-def _text(path: str) -> str:
+def text_of(path: str) -> str:
     with open(path, encoding="utf-8") as file:
         return file.read()
 

@@ -1,4 +1,4 @@
-"""A program that runs beside us, which an interrupt at any moment leaves to be ended.
+"""A subprocess that is killed with all that it started, even if an interrupt comes as it starts.
 
 Imported when one is started: `subprocess` costs an import that most processes do not need.
 """

@@ -1,4 +1,4 @@
-"""Containers of arrays: taken apart and built again, and classes that are nodes of them."""
+"""Pytrees: containers of arrays, flattened and rebuilt, and classes registered as their nodes."""
 
 from __future__ import annotations
 

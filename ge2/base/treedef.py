@@ -1,4 +1,4 @@
-"""Containers of arrays: the table of node types, and what is left without the leaves.
+"""Tree structures: what pytrees are without their leaves, and the table of node types.
 
 A *node* is a dict, OrderedDict, defaultdict, list, tuple, namedtuple, None (with no leaf), a
 dataclass instance, or an instance of a registered class. Everything else is a *leaf*. The type

@@ -1,4 +1,4 @@
-"""One step of a program on a bench: memory and inputs for its candidates, and what they should make."""
+"""A benchmark of one step: memory and inputs for its candidates, and the results they must have."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ge2.choice.record import code_of
 from ge2.codegen.layout import Layout
 from ge2.ir import ArrayType, Atom, Dims, Eqn, Evaluate, Literal, Var
 from ge2.ops.dot import DotGeneral
-from ge2.ops.graphs.region import ProductRegion
+from ge2.ops.graphs.contraction import is_contraction, steps_of
 from ge2.ops.sort import SearchSorted
 from ge2.program import Buffer, Program, Step, computing
 from ge2.program.assembler import Clock
@@ -45,7 +45,7 @@ Repeats = dict[int, Dims]  # the extents of what repeats, by the number of the i
 def repeats_of(eqn: Eqn) -> Repeats:
     """Returns how inputs of a step repeat: operands of its products, if those are large."""
     found: Repeats = {}
-    made = isinstance(eqn.op, ProductRegion) and eqn.op.prologues
+    made = is_contraction(eqn.op) and steps_of(eqn.op).prologues
     if made or computing(eqn).operations < LARGE:
         return found
     for op, numbers in products_of(eqn):
@@ -64,11 +64,11 @@ def products_of(eqn: Eqn) -> Iterator[tuple[DotGeneral, tuple[int, int]]]:
     """The products of a step of arrays that it reads, each with the numbers of its operands."""
     if isinstance(eqn.op, DotGeneral):
         yield eqn.op, (0, 1)
-    if isinstance(eqn.op, ProductRegion):
-        for each in eqn.op.products:
-            a, b = (eqn.op.graph.inputs.index(x) for x in each.inputs if isinstance(x, Var))
-            assert isinstance(each.op, DotGeneral)
-            yield each.op, (a, b)
+    if is_contraction(eqn.op):
+        op = steps_of(eqn.op)
+        for each in op.products:
+            a, b = (op.graph.inputs.index(x) for x in each.inputs if isinstance(x, Var))
+            yield op.dot, (a, b)
 
 
 def lines_once(x: Any, small: Dims) -> Any:
@@ -98,19 +98,18 @@ def repeated_reference(eqn: Eqn, given: Sequence[Any], repeats: Repeats) -> Sequ
         product(op, [lines_once(given[n], repeats[n]) for n in numbers], of)
         for (op, numbers), of in zip(products_of(eqn), outs_of(eqn), strict=True)
     ]
-    if not isinstance(eqn.op, ProductRegion):
+    if not is_contraction(eqn.op):
         return found
-    known = dict(zip(eqn.op.graph.inputs, given, strict=True))
-    known.update((e.outs[0], y) for e, y in zip(eqn.op.products, found, strict=True))
-    rest = eqn.op.rest
-    results = Evaluate().apply(rest.op, [known[x] for x in rest.inputs if isinstance(x, Var)])
-    known.update(zip(rest.outs, results, strict=True))
-    return [known[y] for y in eqn.op.graph.outputs if isinstance(y, Var)]
+    op = steps_of(eqn.op)
+    known = dict(zip(op.graph.inputs, given, strict=True)) | dict(
+        zip(op.places, found, strict=True)
+    )
+    return Evaluate().apply(op.region, [known[x] for x in op.region.graph.inputs])
 
 
 def outs_of(eqn: Eqn) -> list[Dims]:
     """The shapes of the products of a step."""
-    products = eqn.op.products if isinstance(eqn.op, ProductRegion) else (eqn,)
+    products = steps_of(eqn.op).products if is_contraction(eqn.op) else (eqn,)
     return [e.outs[0].type.shape for e in products]
 
 

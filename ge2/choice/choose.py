@@ -1,4 +1,4 @@
-"""The choice of a kernel: candidates of families, and what speaks for the one that is taken.
+"""The choice of a kernel: candidates of families, refusals, and the reason why one is taken.
 
 A pin decides first, then what was measured, then what is predicted for all candidates: the least
 time. Where a family has no prediction, the order of the catalog does, and within a family that of
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 from ge2.base.errors import NoRuleError
 from ge2.base.record import record
-from ge2.choice import problem as built
+from ge2.choice import built
 from ge2.choice.problem import Family, Measured, Pin, Prefs, Problem, Variant, is_measured
 from ge2.ir import Op, lines_of
 

@@ -17,7 +17,7 @@ from typing import Any, Final, final
 from ge2.base.cache import content_key
 from ge2.base.errors import InputError
 from ge2.base.record import record
-from ge2.base.source import pattern
+from ge2.base.source import Printed, pattern, table
 from ge2.choice.choose import Candidate, Catalog, Choice
 from ge2.choice.problem import Family, Problem, Variant
 from ge2.codegen.text import ASIDE
@@ -212,3 +212,23 @@ def signatures(source: str) -> Iterator[str]:
     """The functions of a source that return nothing, with their parameters."""
     for found in SIGNATURE.finditer(ASIDE.sub(" ", source)):
         yield f"{found[1]}({' '.join(found[2].split())})"
+
+
+@final
+@record
+class Pinned(Printed):
+    """The result of `pin`: seconds of a call of the original kernel and of the edited one."""
+
+    kernel: str
+    problem: str
+    device: str
+    before: float
+    now: float
+
+    def __str__(self) -> str:
+        rows = [
+            ("kernel", "us"),
+            (f"as ge2 wrote it, on {self.device}", f"{self.before * 1e6:.3g}"),
+        ]
+        rows.append((self.kernel, f"{self.now * 1e6:.3g}"))
+        return f"{table(rows, right=frozenset((1,)))}\n{self.kernel} is taken for {self.problem}"

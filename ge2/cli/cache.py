@@ -1,4 +1,4 @@
-"""`ge2 cache` and `ge2 plot`: what was kept of compilations and of trainings, shown."""
+"""`ge2 cache` lists and empties the disk cache; `ge2 plot` draws the log of a training run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ge2.base.errors import ArgumentError, CacheTrouble, Ge2Error, InputError
 from ge2.base.record import record
 from ge2.base.source import size_words, table
 from ge2.choice.record import store
-from ge2.cli.load import columns, deliver
+from ge2.cli import columns, deliver
 from ge2.io.training import read_log
 
 # -------- `ge2 cache ACTION`: what the cache of compiled kernels holds, whether it is sound, and

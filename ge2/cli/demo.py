@@ -24,7 +24,7 @@ from ge2.base.config import config
 from ge2.base.errors import ArgumentError, Ge2Error, InputError
 from ge2.base.record import record
 from ge2.base.source import templates
-from ge2.cli.load import Progress, columns, deliver, milliseconds
+from ge2.cli import Progress, columns, deliver, milliseconds
 
 # -------- `ge2 demo gpt`: trains the model of letters of examples/gpt2, and writes a text by it.
 

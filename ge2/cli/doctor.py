@@ -22,7 +22,7 @@ from ge2.base.detect import identified, settled, time_limit
 from ge2.base.errors import CacheTrouble, DeviceError, Ge2Error
 from ge2.base.record import record
 from ge2.base.source import counted, size_words, table
-from ge2.cli.load import deliver
+from ge2.cli import deliver
 from ge2.targets.c.blas import get_threads
 from ge2.targets.cuda.load.nvrtc import compile, headers, include_folder
 from ge2.targets.cuda.load.toolkit import driver, library_path, nvrtc

@@ -12,7 +12,7 @@ from typing import Any, Final, final
 
 import numpy as np
 
-from ge2.base.arrays import FLOAT32, HALF, INT64
+from ge2.base.arrays import FLOAT32, HALF, INT64, accumulator
 from ge2.base.record import mutable, record
 from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Names, Op, Var
 from ge2.ops.graphs.region import InRuns, Region, Runs
@@ -234,13 +234,6 @@ def tiling(
 NONE = -1
 
 
-def held(dtype: np.dtype) -> np.dtype:
-    """The dtype in which a region computes: half types are float32 until they
-    are stored or cast.
-    """
-    return FLOAT32 if dtype in HALF else dtype
-
-
 @final
 @mutable
 class Held:
@@ -454,7 +447,11 @@ class Values:
         (y,) = eqn.outs
         x = self.wide(self.read(eqn.inputs[0], at))
         over = {at[i] for i in folded_axes(eqn.op)} - {NONE}
-        counts = eqn.op.name in ("reduce_sum", "reduce_prod")  # others take no notice of repetition
+        counts = eqn.op.name in (
+            "reduce_sum",
+            "reduce_prod",
+            "reduce_sum_exp",
+        )  # others take no notice of repetition
         repeated = tuple(sorted(over - set(x.axes))) if counts else ()
         axes = tuple(a for a in x.axes if a not in over)
         self.make(
@@ -463,7 +460,7 @@ class Values:
         )
 
     def new(self, y: Var, axes: Dims) -> Held:
-        return Held(safe(self.names[y]), axes, held(y.type.dtype), var=y)
+        return Held(safe(self.names[y]), axes, accumulator(y.type.dtype), var=y)
 
     def make(self, y: Var, step: Step) -> None:
         self.steps.append(step)
@@ -474,7 +471,7 @@ class Values:
         if isinstance(atom, Literal):
             # a size may equal another by chance
             key = atom.key if atom.value in (0, 1) else id(atom)
-            return self.load((key, ()), lambda: Held("", (), held(atom.type.dtype), atom))
+            return self.load((key, ()), lambda: Held("", (), accumulator(atom.type.dtype), atom))
         found = self.env.get(atom)
         if found is not None:
             assert found[1] == at or isinstance(found[0].leaf, Param), (
@@ -517,7 +514,7 @@ class Values:
     def count(self, op: Iota, at: Dims) -> Held:
         axis = at[op.axis]
         axes = () if axis == NONE else (axis,)
-        return self.load((op, axes), lambda: Held("", axes, held(op.dtype), op))
+        return self.load((op, axes), lambda: Held("", axes, accumulator(op.dtype), op))
 
 
 def folded_axes(op: Op) -> Dims:
@@ -577,7 +574,7 @@ def whole_axes(region: Region) -> frozenset[int]:
 
 def widest(region: Region) -> int:
     """The bytes of the widest number that a region computes."""
-    sizes = [held(v.type.dtype).itemsize for e in region.graph.eqns for v in e.outs]
+    sizes = [accumulator(v.type.dtype).itemsize for e in region.graph.eqns for v in e.outs]
     return max([4, *sizes])
 
 

@@ -1,4 +1,4 @@
-"""The text of a kernel: its work, lines and parameters, and what of it a measurement belongs to."""
+"""The text of a kernel: lines and parameters, and the part of it that a measurement belongs to."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ class Spelling:
     def expression(self, text: str, operands: list[str], dtype: np.dtype, to: np.dtype) -> str:
         """Returns an op's expression with its functions typed by the first operand.
 
-        >>> from ge2.targets.c.emit.reductions import C
+        >>> from ge2.targets.c.emit import C
         >>> C.expression("ge2_integer_pow<3>({0})", ["x"], np.dtype("f4"), np.dtype("f4"))
         'ge2_integer_pow_f32(x, 3)'
         """
@@ -74,7 +74,7 @@ class Spelling:
     def spelt(self, text: str, dtype: np.dtype) -> str:
         """Returns a user's text with the names of a dtype in it.
 
-        >>> from ge2.targets.c.emit.reductions import C
+        >>> from ge2.targets.c.emit import C
         >>> C.spelt("static $T twice_$t($T x)", np.dtype("f4"))
         'static float twice_f32(float x)'
         """
@@ -105,7 +105,7 @@ class Spelling:
     def bitcast(self, text: str, dtype: np.dtype, out: np.dtype) -> str:
         """Converts a value to another dtype with the same bits; a half type is a float32.
 
-        >>> from ge2.targets.c.emit.reductions import C
+        >>> from ge2.targets.c.emit import C
         >>> C.bitcast("x", np.dtype("f4"), np.dtype("i4"))
         '(int32_t)ge2_bits_f32(x)'
         """
@@ -123,7 +123,7 @@ class Spelling:
     def number(self, value: Any, dtype: np.dtype) -> str:
         """Writes a constant of that type, exact to the bit.
 
-        >>> from ge2.targets.c.emit.reductions import C
+        >>> from ge2.targets.c.emit import C
         >>> C.number(0.1, np.dtype("f4")), C.number(-1, np.dtype("i8")), C.number(np.inf, np.dtype("f8"))
         ('0.1f', 'INT64_C(-1)', '__builtin_inf()')
         """

@@ -27,8 +27,8 @@ from ge2.targets.reference import Library, Product
 from ge2.trace.concrete import check_finite
 
 if TYPE_CHECKING:
+    from ge2.targets.cuda.assemble.loops import Body
     from ge2.targets.cuda.device import Device
-    from ge2.targets.cuda.loops import Body
 
     class Remat(Protocol):
         """The values that a program computes again to need less memory."""
@@ -99,7 +99,7 @@ def family_names() -> tuple[str, ...]:
 
 def joint_families() -> Catalog:
     """Families of several equations, which passes ask for a kernel."""
-    from ge2.compile.product_rewrites import CATALOG
+    from ge2.compile.contractions import CATALOG
 
     return CATALOG
 
@@ -230,13 +230,8 @@ def runner(assembler: Assembler) -> Runner:
 def inner_of(assembler: Assembler) -> Inner:
     """A program as part of another one."""
     if assembler.built.direct is not None:
-        return alone(assembler.built.direct)
+        return Inner.alone(assembler.built.direct)
     return Inner(assembler.arena.nbytes, assembler.names["bind"], assembler.names["run"])
-
-
-def alone(run: Runner) -> Inner:
-    """A program that needs nothing of another program's arena."""
-    return Inner(0, lambda arena: (), lambda bound, *arrays: run(*arrays))
 
 
 def aligned(nbytes: int) -> Any:

@@ -16,8 +16,8 @@ from ge2.base.detect import toolchain
 from ge2.base.errors import DeviceError
 from ge2.base.record import record
 from ge2.base.source import warn
-from ge2.choice import problem as speeds
-from ge2.choice.problem import Decisions, Speed, deciding
+from ge2.choice.built import Decisions, deciding, keep_speed, probed
+from ge2.choice.problem import Speed
 from ge2.codegen.environment import render
 from ge2.compile.catalog import know_families
 from ge2.compile.executable import Executable
@@ -37,7 +37,7 @@ from ge2.ops.graphs.effects import DebugCallback, HostOp, PureCallback
 from ge2.passes import TIDY
 from ge2.passes.context import Context, Iotas, dump, dump_file, label, run, stages
 from ge2.passes.fold import counted
-from ge2.passes.roll import roll
+from ge2.passes.loops.roll import roll
 from ge2.program import CONTROL, Program, Step, announce_straight
 from ge2.program.assembler import Ceilings, Clock, HostClock, best
 from ge2.targets.c.loops import held
@@ -173,7 +173,8 @@ def pure_callbacks(graph: Graph) -> list[PureCallback]:
 
 Begun = Callable[[Step, int], tuple[Graph, Callable[[Graph], Program]]]
 PATIENCE = 5.0  # seconds for what an error says
-SWITCHED = (*NAMES, "small_products")  # what `passes_off` may name
+# what `passes_off` may name: passes, parts of one of them, and a rule
+SWITCHED = (*NAMES, "epilogue", "pairs", "prologue", "small_products")
 
 
 @final
@@ -501,10 +502,10 @@ def multiplied(x: Any) -> Any:
 
 def probe(caps: Any, device: Device | None) -> Speed:
     """The speed of a device, from the record or else measured now, in a second, and kept there."""
-    known = speeds.probed(caps.kind)
+    known = probed(caps.kind)
     if known is None:
         known = processor(caps) if device is None else gpu(device, caps.usual)
-        speeds.keep_speed(caps.kind, known)
+        keep_speed(caps.kind, known)
         if device is None and caps.threads > 1:  # variants do with one
             probe(replace(caps, threads=1), None)
     return known

@@ -15,16 +15,16 @@ from ge2.base.config import config
 from ge2.base.detect import excuse, toolchain
 from ge2.base.errors import CompileError, CompilerTrouble, Ge2Error, TooLong
 from ge2.base.record import mutable
+from ge2.choice.built import Decisions, deciding, keep
 from ge2.choice.choose import Made as Choices
 from ge2.choice.choose import made_once
-from ge2.choice.problem import Decisions, deciding, keep
 from ge2.codegen.environment import cached_pages
 from ge2.compile import catalog
-from ge2.compile.catalog import Memory, Reference, Runner, Watched, alone, inner_of, manner, runner
+from ge2.compile.catalog import Memory, Reference, Runner, Watched, inner_of, manner, runner
 from ge2.compile.pipeline import TUNING, Tuning
 from ge2.compile.writes import Writing
 from ge2.ir import Graph, Op
-from ge2.ops.graphs.region import ProductRegion, Region, Resident
+from ge2.ops.graphs.region import Region, Resident
 from ge2.ops.pointlike import Elementwise
 from ge2.ops.user_ops import Own
 from ge2.passes.context import dump
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from ge2.compile.catalog import Shortage, Smaller
     from ge2.compile.memory import Remat
     from ge2.program.assembler import Meter
+    from ge2.targets.cuda.assemble.loops import LoopBody
     from ge2.targets.cuda.device import Device
-    from ge2.targets.cuda.loops import LoopBody
 
 SUFFIX = {"c": "c", "cuda": "cu", "python": "py"}
 
@@ -52,7 +52,7 @@ def region_text(kernel: KernelRecord) -> str:
 
 def own_names(op: Op) -> list[str]:
     """The operations with C of the user's in a step."""
-    if isinstance(op, Region | ProductRegion):
+    if isinstance(op, Region):
         return [name for e in op.graph.eqns for name in own_names(e.op)]
     own = (isinstance(op, Own) and op.c) or (isinstance(op, Elementwise) and op.edition)
     return [op.name] if own else []
@@ -62,7 +62,8 @@ def library_name(step: Step) -> str:
     """A step without a kernel: a product that the library goes on with by its product, since kernels of
     ours have the name of both.
     """
-    return step.eqn.op.product.op.name if isinstance(step.eqn.op, ProductRegion) else step.name
+    root = step.eqn.op.root if isinstance(step.eqn.op, Region) else None
+    return step.name if root is None else root.op.name
 
 
 def looks(graph: Graph) -> Iterator[str]:
@@ -311,7 +312,7 @@ class Executable:
         meter = self.meter if run else None
         if self.device is not None:
             from ge2.targets.cuda.assemble import CudaAssembler
-            from ge2.targets.cuda.steps import Around
+            from ge2.targets.cuda.assemble.steps import Around
 
             within = self.within if self.part else None
             failed = self.shortage.error if run and not self.part else None
@@ -351,7 +352,7 @@ class Executable:
     def inner(self) -> Inner:
         """It as part of another program. That of one C function alone has scratch of its own."""
         run = self.build()
-        return self._inner or alone(run)
+        return self._inner or Inner.alone(run)
 
     def loop_body(self, run: bool) -> LoopBody:
         """It as an iteration on a device; if it is not to `run`, to be written of alone."""
@@ -416,9 +417,9 @@ class Executable:
     @property
     def regions(self) -> int:
         """The number of fused regions that it runs."""
-        held = Region | Resident | ProductRegion
         return sum(
-            step.kind == "kernel" and isinstance(step.eqn.op, held) for step in self.program.steps
+            step.kind == "kernel" and isinstance(step.eqn.op, Region | Resident)
+            for step in self.program.steps
         )
 
     @property

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, final
 
@@ -14,10 +13,8 @@ from ge2.choice.choose import Catalog, Choice, choose
 from ge2.choice.problem import Problem, prefs
 from ge2.codegen.layout import plain
 from ge2.codegen.text import Operand
-from ge2.compile.product_rewrites import Epilogues, needed, solid, together
-from ge2.ir import Atom, Dims, Eqn, Graph, Var, lines_of, rename
-from ge2.ops.attention import graphs
-from ge2.ops.attention.facts import Band, with_bands
+from ge2.ir import Atom, Eqn, Graph, Var, lines_of, rename
+from ge2.ops.attention import Band, graphs, with_bands
 from ge2.ops.attention.graphs import Reads, derivative
 from ge2.ops.attention.ops import (
     ATTENTION,
@@ -31,31 +28,23 @@ from ge2.ops.attention.ops import (
     recognised,
 )
 from ge2.ops.attention.scores import around_core, core, scores_to_derive
-from ge2.ops.dot import DotGeneral
 from ge2.ops.graphs.control import Call, inlined, past_barriers
 from ge2.ops.graphs.loops import ScanLoop
-from ge2.ops.graphs.region import ProductRegion, Region, Resident, readers_of
-from ge2.ops.pointlike import Pointlike
-from ge2.ops.reduce import ArgReduce, Reduce
-from ge2.ops.shape import Transpose
+from ge2.ops.graphs.region import Resident, readers_of
 from ge2.passes.context import NOTHING, Context
 from ge2.passes.simplify import CALLS
 from ge2.targets.c.blas import services
 from ge2.targets.c.kernels.attention import CApart, CAttention, CAttentionBackward
 from ge2.targets.c.tuning import Caps as CCaps
 from ge2.targets.cuda.device import Caps
-from ge2.targets.cuda.emit.split_region import half
 from ge2.targets.cuda.emit.words import FAR
 from ge2.targets.cuda.kernels.generated import CudaResident
-from ge2.targets.cuda.kernels.made import GemmMmaMade, GemmWgmmaMade, MadeFirst, bare
-from ge2.targets.cuda.kernels.products import CudaProductRegion
-from ge2.targets.cuda.kernels.tensor_cores import Apart, MadeBefore
+from ge2.targets.cuda.kernels.tensor_cores import Apart
 from ge2.targets.cuda.limits import ASSUMED, Limits
 from ge2.targets.cuda.persistent.nodes import Unwritten
 from ge2.targets.cuda.persistent.steps import CONTROL, Fit, Steps, count, taken_in
-from ge2.targets.cuda.products.made import unmade, unmade_alone
 from ge2.targets.cuda.tuning import Rule
-from ge2.transforms.graphs.rules import PLAIN
+from ge2.transforms.graphs import PLAIN
 
 # -------- Attention where a kernel serves it: one step, in place of the user's equations of it.
 # What was not differentiated is looked for here; what was, `vjp_graph` has found before. All that
@@ -384,202 +373,3 @@ def near(eqns: Sequence[Eqn], rule: Rule) -> list[int]:
             kept.add(n)
             needed.update(eqns[n].inputs)
     return sorted(kept)
-
-
-# -------- A product makes its operands of other arrays, element by element, as it reads them: casts,
-# scales, masks, activations, the last step of a norm.
-# h = region x; y = product_region h w b -> y = product_region[prologue] x w b
-# Each block makes what it reads, so the work is repeated for every tile beside or below another; a
-# launch and two passes over memory are saved. Predictions decide.
-
-
-SMALL: Final = (CudaProductRegion(), MadeBefore())
-
-
-def prologue(graph: Graph, context: Context) -> Graph:
-    """The graph with such products, for the GPU of the context."""
-    limits = context.caps
-    if not isinstance(limits, Limits) or not any(map(is_product, graph.eqns)):
-        return graph
-    reads = Counter([*(a for e in graph.eqns for a in e.inputs), *graph.outputs])
-    makers = {v: e for e in graph.eqns for v in e.outs}
-    eqns, gone, known = list[Eqn](), set[int](), Epilogues(graph, limits)
-    earlier = dict[int, list[Eqn]]()
-    for e in graph.eqns:
-        for a in dict.fromkeys(e.inputs) if is_product(e) else ():
-            given, one, ways = seen_through(e, a, makers, reads)
-            steps = last_steps(ways[-1], given) if ways else []
-            joined = with_prologue(one, given, steps, known) if steps else None
-            if joined is not None:
-                e = joined
-                gone.update(map(id, ways))
-                earlier.update({id(ways[-1]): steps[:-1]})
-        eqns.append(e)
-    kept = (each for e in eqns for each in (earlier.get(id(e), ()) if id(e) in gone else (e,)))
-    return replace(graph, eqns=tuple(kept))
-
-
-def last_steps(maker: Eqn, y: Atom) -> list[Eqn]:
-    """A region as the steps that make `y`, of which the last is elementwise: itself, or one that
-    folds, and makes all else, before what is done to each element with what is folded.
-    """
-    region = maker.op
-    if not isinstance(region, Region) or region.kind == "pointwise" or region.graph.consts:
-        return [maker]
-    graph, places = region.graph, dict(zip(region.graph.outputs, maker.outs, strict=True))
-    if len(places) < len(maker.outs) or not all(isinstance(v, Var) for v in places):
-        return [maker]
-    inner = next(v for v, out in places.items() if out is y)
-    others = places.keys() - {inner}
-    late, read = elementwise(region, inner, others)
-    if not late:
-        return [maker]
-    first = {*read, *others}
-    parts = [
-        half(region, solid(region, needed(region, first, set())), first),
-        half(region, late, {inner}),
-    ]
-    known: dict[Atom, Atom] = {v: Var(v.type) for v in first}
-    known.update(zip(graph.inputs, maker.inputs, strict=True))
-    known.update(places)
-    if {*parts[0].graph.outputs} != first or parts[1].graph.outputs != (inner,):
-        return [maker]
-    return [as_equation(r, known, maker) for r in parts]
-
-
-def as_equation(region: Region, known: Mapping[Atom, Atom], maker: Eqn) -> Eqn:
-    """A part of a region, of values of the graph around it."""
-    outs = tuple(v for v in map(known.__getitem__, region.graph.outputs) if isinstance(v, Var))
-    return Eqn(region, tuple(known[v] for v in region.graph.inputs), outs, maker.source)
-
-
-def elementwise(region: Region, y: Atom, there: Set[Atom]) -> tuple[list[int], set[Atom]]:
-    """The equations over the whole space that make a result of what is folded, of inputs and of what
-    is there; and what is folded, or made of that for each row, that they read.
-    """
-    makers = {v: n for n, e in enumerate(region.graph.eqns) for v in e.outs}
-    folded = set[Atom]()
-    for e in region.graph.eqns:
-        if isinstance(e.op, Reduce | ArgReduce) or not folded.isdisjoint(e.inputs):
-            folded.update(e.outs)
-    late, read, waiting = set[int](), set[Atom](), [y]
-    while waiting:
-        a = waiting.pop()
-        n = makers.get(a)  # type: ignore[arg-type]
-        if n is None or n in late or a in there:
-            continue
-        e, whole = region.graph.eqns[n], region.axes[n] == tuple(range(len(region.space)))
-        few = a in folded and not (whole and isinstance(e.op, Pointlike)) and not e.op.is_view
-        if few:
-            read.add(a)
-        else:
-            late.add(n)
-            waiting += e.inputs
-    read |= {a for n in late for a in region.graph.eqns[n].inputs if a in there}
-    return solid(region, sorted(late)) if read & folded else [], read
-
-
-def seen_through(
-    eqn: Eqn, a: Atom, makers: Mapping[Var, Eqn], reads: Mapping[Atom, int]
-) -> tuple[Atom, Eqn, list[Eqn]]:
-    """An operand of a product, and the equation that makes it, if nobody else reads it; of one that
-    is turned, what it was before, which the product then takes as it lies.
-    """
-    maker = makers.get(a) if reads[a] == 1 else None  # type: ignore[arg-type]
-    if maker is None or not isinstance(maker.op, Transpose):
-        return a, eqn, [maker] if maker is not None else []
-    (x,) = maker.inputs
-    first = makers.get(x) if reads[x] == 1 else None  # type: ignore[arg-type]
-    one = (
-        as_it_lies(eqn, a, x, maker.op.order) if first is not None and isinstance(x, Var) else None
-    )
-    return (a, eqn, []) if one is None or first is None else (x, one, [maker, first])
-
-
-def as_it_lies(eqn: Eqn, a: Atom, x: Var, order: Dims) -> Eqn | None:
-    """A product of `x` in place of operand `a`, which is that with its axes in another order; None if
-    those that stay would be in another order, too.
-    """
-    if isinstance(eqn.op, ProductRegion):
-        inner, graph = eqn.op.graph.inputs[eqn.inputs.index(a)], eqn.op.graph
-        v, product = Var(x.type), eqn.op.product
-        one = as_it_lies(product, inner, v, order)
-        if one is None or sum(inner in e.inputs for e in graph.eqns) > 1:
-            return None
-        inputs = tuple(v if each is inner else each for each in graph.inputs)
-        eqns = tuple(one if e is product else e for e in graph.eqns)
-        given = tuple(x if each is a else each for each in eqn.inputs)
-        return replace(eqn, op=ProductRegion(Graph(inputs, eqns, graph.outputs)), inputs=given)
-    dot = eqn.op
-    if not isinstance(dot, DotGeneral) or eqn.inputs.count(a) > 1:
-        return None
-    n = eqn.inputs.index(a)
-    p, q = eqn.inputs
-    kept = [order[i] for i in dot.free(p.type, q.type)[n]]
-    if kept != sorted(kept):
-        return None
-    pairs = [[*dot.contract], [*dot.beside]]
-    for pair in pairs:
-        pair[n] = tuple(order[i] for i in pair[n])
-    (c, d), (f, g) = pairs
-    op = replace(dot, contract=(c, d), beside=(f, g))
-    return replace(eqn, op=op, inputs=tuple(x if each is a else each for each in eqn.inputs))
-
-
-def is_small(eqn: Eqn) -> bool:
-    """True of a product of two matrices and a region that are one kernel of ours for small ones."""
-    choice, op = eqn.choice, eqn.op
-    if not isinstance(choice, Choice) or not isinstance(choice.family, CudaProductRegion):
-        return False
-    return isinstance(op, ProductRegion) and op.product.outs[0].type.ndim == 2
-
-
-def is_product(eqn: Eqn) -> bool:
-    """True of a product, or one and a region, that has something to multiply."""
-    joint = isinstance(eqn.op, ProductRegion) and len(eqn.op.products) == 1
-    return (joint or isinstance(eqn.op, DotGeneral)) and all(a.type.size for a in eqn.inputs)
-
-
-def with_prologue(eqn: Eqn, a: Atom, steps: Sequence[Eqn], known: Epilogues) -> Eqn | None:
-    """The product that makes operand `a` as the last of some steps does; None if that is not chosen
-    rather than all of them as one, and the product.
-    """
-    small, maker = is_small(eqn), steps[-1]
-    why = unmade_alone(maker) if small else unmade(maker)
-    twice = not {*maker.inputs}.isdisjoint(eqn.inputs)
-    if (
-        why
-        or (small and (twice or len(steps) > 1))
-        or any(known.layout(x) is None for x in (*maker.inputs, *eqn.inputs))
-    ):
-        return None
-    made = making(eqn, a, maker)
-    if made is None:
-        return None
-
-    def operand(role: str, i: int, x: Atom) -> Operand:
-        layout = known.layout(x) or plain(x.type.shape)
-        return Operand(role, i, layout.strides, layout.offset)
-
-    problem = Problem.of(made, "cuda", operand)
-    large = (GemmWgmmaMade(), GemmMmaMade(), MadeFirst(steps))
-    choice = choose(problem, known.caps, prefs(), SMALL if small else large)
-    apart = isinstance(choice.family, MadeBefore | MadeFirst)
-    return None if apart else replace(made, choice=choice)
-
-
-def making(eqn: Eqn, a: Atom, maker: Eqn) -> Eqn | None:
-    """A product and its maker of operand `a` as one; None if it reads that twice."""
-    eqn = eqn if isinstance(eqn.op, ProductRegion) else together(*bare(eqn))
-    op = eqn.op
-    assert isinstance(op, ProductRegion)
-    inner = op.graph.inputs[eqn.inputs.index(a)]
-    read = [x for e in op.graph.eqns for x in e.inputs if x is inner]
-    if len(read) > 1 or inner not in op.product.inputs:
-        return None
-    places = {x: v for x, v in zip(eqn.inputs, op.graph.inputs, strict=True) if v is not inner}
-    sources = [x for x in maker.inputs if isinstance(x, Var)]
-    places.update((x, Var(x.type)) for x in sources if x not in places)
-    first = Eqn(maker.op, tuple(places[x] for x in sources), (inner,), maker.source)
-    graph = Graph(tuple(places.values()), (first, *op.graph.eqns), op.graph.outputs)
-    return Eqn(ProductRegion(graph), tuple(places), eqn.outs, eqn.source)

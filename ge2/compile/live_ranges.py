@@ -1,4 +1,4 @@
-"""Live ranges are split: what waits across the fullest step is made again behind it.
+"""Live ranges are split: a value live across the step with most memory is recomputed after it.
 
   h, g = ...; y = dot g w; ...; w' = dot g ct; d = region h ct    ->
   h, g = ...; y = dot g w; ...; d, g' = region h ct; w' = dot g' ct

@@ -21,25 +21,29 @@ from ge2.compile.writes import checked_early, views_first, with_copies, writes
 from ge2.ir import Graph
 from ge2.ops.attention.ops import has_attention
 from ge2.passes import TIDY
-from ge2.passes.absorb_peeled import whole
 from ge2.passes.context import NOTHING, Context, Pass, run
 from ge2.passes.context import TUNING as PASSES
 from ge2.passes.context import Tuning as Passes
+from ge2.passes.factors import factors as factors_of
+from ge2.passes.factors import solves
 from ge2.passes.fold import constants_late
 from ge2.passes.fuse import fuse
 from ge2.passes.fusion_group import results_together
-from ge2.passes.hoist import sums_after
-from ge2.passes.indices import drawn, indexed, join_scatters
-from ge2.passes.moves_inside import moves_inside
-from ge2.passes.products import half_results, products_to_sums, short_sums, tiny_products
+from ge2.passes.indices import drawn, indexed, join_scatters, sums_of_zeros
+from ge2.passes.loops.absorb_peeled import whole
+from ge2.passes.loops.hoist import sums_after
+from ge2.passes.loops.roll import roll
+from ge2.passes.loops.roll_offsets import roll_offsets
+from ge2.passes.loops.rolled_to_scan import stack, stack_all
+from ge2.passes.moves_inside import moves_inside, rows_inside
+from ge2.passes.online_sums import online_sums
+from ge2.passes.pairs import mirrored, short_sums
+from ge2.passes.products import half_results, products_to_sums, thin_products, tiny_products
 from ge2.passes.reads import few_ranks, order_statistics, slices_first
-from ge2.passes.roll import roll
-from ge2.passes.roll_offsets import roll_offsets
-from ge2.passes.rolled_to_scan import stack, stack_all
-from ge2.passes.rows_inside import rows_inside
 from ge2.passes.simplify import inline
 from ge2.passes.split_edges import split_edges
 from ge2.program import PLACEMENT, PLANNING, Placement, Planning
+from ge2.targets.c.lapack import lapack
 from ge2.targets.c.loops import grounded
 from ge2.targets.c.tuning import TUNING as C
 from ge2.targets.c.tuning import Tuning as InC
@@ -63,6 +67,12 @@ def attention(graph: Graph, context: Context) -> Graph:
     from ge2.compile.kernel_rewrites import attention
 
     return attention(graph, context)
+
+
+def factors(graph: Graph, context: Context) -> Graph:
+    """Systems of equations with one matrix share its factors, where LAPACK can be called."""
+    wanted = any(map(solves, graph.eqns)) and lapack() is not None
+    return factors_of(graph, context) if wanted else graph
 
 
 def recompute(graph: Graph, context: Context) -> Graph:
@@ -96,18 +106,13 @@ def fp8_products(graph: Graph, context: Context) -> Graph:
     return fp8_products(graph, context)
 
 
-def epilogue(graph: Graph, context: Context) -> Graph:
-    """Small products take in what is done to their elements."""
-    from ge2.compile.product_rewrites import epilogue
+def contractions(graph: Graph, context: Context) -> Graph:
+    """Products are one kernel with what makes their operands and what is done to their elements."""
+    if context.caps is None:
+        return graph
+    from ge2.compile.contractions import contractions
 
-    return epilogue(graph, context)
-
-
-def prologue(graph: Graph, context: Context) -> Graph:
-    """Small products make operands of other arrays as they read them."""
-    from ge2.compile.kernel_rewrites import prologue
-
-    return prologue(graph, context)
+    return contractions(graph, context)
 
 
 def resident(graph: Graph, context: Context) -> Graph:
@@ -124,14 +129,14 @@ FIRST: Final[tuple[Pass, ...]] = (user_kernels, attention, *TIDY)
 PIPELINES: Final[dict[str, tuple[Pass, ...]]] = {
     "reference": (roll_offsets, *TIDY, roll, whole, stack, fuse),
     "c": (
-        user_kernels, roll_offsets, *FIRST[1:], order_statistics, roll, whole, stack, split_edges, fuse,
-        constants_late, writes, grounded, reads_first, with_copies, views_first, checked_early,
+        user_kernels, roll_offsets, *FIRST[1:], thin_products, order_statistics, roll, whole, stack, factors,
+        split_edges, fuse, constants_late, writes, grounded, reads_first, with_copies, views_first, checked_early,
     ),
     "cuda": (
-        *FIRST, few_ranks, half_results, fp8_products, recompute, tiny_products, short_sums, roll, whole, stack,
-        stack_all, sums_after, slices_first, gated_products, join_scatters, products_to_sums, fuse, split_live_ranges,
-        epilogue, prologue, indexed, drawn, resident, moves_inside, rows_inside, results_together, constants_late,
-        reads_first, with_copies, views_first,
+        *FIRST, few_ranks, order_statistics, half_results, fp8_products, recompute, tiny_products, mirrored,
+        short_sums, roll, whole, stack, stack_all, sums_after, slices_first, gated_products, join_scatters,
+        sums_of_zeros, products_to_sums, online_sums, fuse, split_live_ranges, contractions, indexed, drawn, resident,
+        moves_inside, rows_inside, results_together, constants_late, reads_first, with_copies, views_first,
     ),
 }
 
@@ -141,13 +146,14 @@ PIPELINES: Final[dict[str, tuple[Pass, ...]]] = {
 LIMITED: Final[dict[str, tuple[Pass, ...]]] = {
     "reference": (whole, stack, fuse),
     "c": (
-        order_statistics, whole, stack, split_edges, fuse,
+        thin_products, order_statistics, whole, stack, split_edges, fuse,
         constants_late, writes, grounded, reads_first, with_copies, views_first, checked_early,
     ),
     "cuda": (
-        few_ranks, half_results, fp8_products, tiny_products, short_sums, whole, stack, slices_first, join_scatters,
-        products_to_sums, fuse, indexed, drawn, resident, moves_inside, rows_inside, constants_late, reads_first,
-        with_copies, views_first,
+        few_ranks, order_statistics, half_results, fp8_products, tiny_products, mirrored, short_sums, whole,
+        stack, slices_first, join_scatters, sums_of_zeros, products_to_sums, online_sums, fuse, indexed, drawn,
+        resident,
+        moves_inside, rows_inside, constants_late, reads_first, with_copies, views_first,
     ),
 }
 # fmt: on

@@ -26,12 +26,13 @@ from ge2.choice.choose import Candidate, Choice, candidates, choose, written
 from ge2.choice.problem import Measured, Problem, prefs
 from ge2.choice.record import Entry, ProblemClass, class_of, code_of
 from ge2.compile.executable import Executable
+from ge2.ops.graphs.contraction import is_contraction, steps_of
 from ge2.program import Program, Step
 from ge2.program.assembler import seconds
 from ge2.targets.c.native import made
 from ge2.targets.cuda.bench import CudaBench
 from ge2.targets.cuda.device import Device, download, upload
-from ge2.targets.cuda.kernels.tensor_cores import Apart, OneByOne
+from ge2.targets.cuda.kernels.tensor_cores import Apart
 
 # -------- Races: the candidates for the kernels of a program are checked, timed, and written down.
 # Each candidate is compiled by itself, must make what the reference makes and write nothing else,
@@ -440,10 +441,10 @@ def tune_first(executable: Executable) -> Tuned:
 
 def probed(bench: Bench, executable: Executable, tell: Tell | None) -> None:
     """Measures the limits that predictions are made of, unless the record has them."""
-    from ge2.choice import problem as speed
+    from ge2.choice.built import probed
     from ge2.compile.compile import probe
 
-    if speed.probed(bench.caps.kind) is None and tell is not None:
+    if probed(bench.caps.kind) is None and tell is not None:
         tell(f"the limits of {bench.caps.kind}")
     probe(bench.caps, executable.device)
 
@@ -506,12 +507,10 @@ class JointBench(CudaBench):
 
     def settings(self) -> AbstractContextManager[Any]:
         """The settings of the steps apart."""
-        joining = [pass_ for f in self.catalog if isinstance(f, Apart) for pass_ in f.joining]
-        off, tune = (*config.passes_off, *joining), "off" if config.tune == "off" else "cached"
-        if isinstance(self.catalog[-1], OneByOne):  # of which each may be a kernel with more
-            without = (f"-{family.name}" for family in self.catalog[:-1])
-            return config.using(prefer=(*config.prefer, *without), tune=tune)
-        return config.using(passes_off=off, tune=tune)
+        apart = (f for f in self.catalog if isinstance(f, Apart))
+        joining = next(f.joining for f in apart if not f.refusal(self.problem, self.caps))
+        tune = "off" if config.tune == "off" else "cached"
+        return config.using(passes_off=(*config.passes_off, *joining), tune=tune)
 
     @computed
     def apart(self) -> Executable:
@@ -519,8 +518,9 @@ class JointBench(CudaBench):
         from ge2.compile.compile import compile_graph
 
         op: Any = self.step.eqn.op
+        graph = steps_of(op).steps if is_contraction(op) else op.graph
         with self.settings():
-            return compile_graph(op.graph, name="apart", device=self.device)
+            return compile_graph(graph, name="apart", device=self.device)
 
     def ahead(self, candidate: Candidate) -> Run:
         if not isinstance(candidate.family, Apart):

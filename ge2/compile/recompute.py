@@ -1,4 +1,4 @@
-"""Values are computed again where they are read, if that moves fewer bytes.
+"""Values are recomputed where they are read, if that moves fewer bytes.
 
 A derivative reads values of the forward pass. Where those are elementwise work on what is in memory
 anyway, or on the numbers of a row, the region that will read them makes them from that: the earlier

@@ -19,7 +19,8 @@ from ge2.compile.steps import NATIVE, before, in_place, is_mappable, kind_of, pl
 from ge2.compile.writes import Box, join_update, made_at_checked, reads_elsewhere, saved_views
 from ge2.ir import Atom, Eqn, Graph, Names, Var
 from ge2.ops.attention.ops import FusedBackward
-from ge2.ops.graphs.region import ProductRegion, Region
+from ge2.ops.graphs.contraction import is_contraction
+from ge2.ops.graphs.region import Region
 from ge2.ops.index import Gather, UpdateSlice
 from ge2.ops.shape import (
     Barrier,
@@ -247,7 +248,8 @@ class Scheduler:
         source, op = self.buffers[x], eqn.op
         # what may write in any order
         strided = (Region, Gather) if self.target == "cuda" else (Region,)
-        regional = source.first >= 0 and isinstance(self.graph.eqns[source.first].op, strided)
+        maker = self.graph.eqns[source.first].op if source.first >= 0 else None
+        regional = isinstance(maker, strided) and not is_contraction(maker)
         fits = isinstance(op, Reshape) or (isinstance(op, Transpose) and regional)
         if not fits or var not in self.returned or x in self.layouts or self.reads[x] > 1:
             return False
@@ -372,14 +374,14 @@ class Scheduler:
                 return None
             a, place, maker = x, layout, self.makers.get(x)
         source = self.buffers[a]
-        makes = (Region, Concatenate, Pad) if self.target == "c" else (Region, ProductRegion)
+        makes = (Region, Concatenate, Pad) if self.target == "c" else (Region,)
         if (
             maker is None
             or not isinstance(maker.op, makes)
             or source.storage != "arena"
             or a in self.layouts
             or self.reads[a] > 1
-            or (isinstance(maker.op, ProductRegion) and not is_mappable(place, a))
+            or (is_contraction(maker.op) and not is_mappable(place, a))
         ):
             return None
         return (a, place) if self.kinds[source.first] == "kernel" else None

@@ -12,7 +12,8 @@ from ge2.codegen.layout import Layout, plain, reshaped
 from ge2.compile.catalog import select
 from ge2.compile.writes import is_view
 from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Var
-from ge2.ops.graphs.region import InRuns, ProductRegion, Region, readers_of
+from ge2.ops.graphs.contraction import ProductSteps, is_contraction, steps_of
+from ge2.ops.graphs.region import InRuns, Region, readers_of
 from ge2.ops.index import Gather
 from ge2.ops.reduce import Reduce
 from ge2.ops.shape import BroadcastInDim, Concatenate, Iota, Pad, Reshape, Transpose
@@ -114,10 +115,10 @@ def in_place(eqn: Eqn, i: int, x: Var, target: str, tuning: Blocks) -> bool:
     op = eqn.op
     if isinstance(op, WRITES):
         return target in NATIVE and x is eqn.inputs[0] and eqn.inputs.count(x) == 1
-    if isinstance(op, ProductRegion):
-        return behind_product(eqn, op, i, x, target, tuning)
     if not isinstance(op, Region):
         return False
+    if is_contraction(op):
+        return behind_product(eqn, steps_of(op), i, x, target, tuning)
     inner, out = op.graph.inputs[eqn.inputs.index(x)], op.graph.outputs[i]
     if eqn.inputs.count(x) != 1:
         return False
@@ -143,9 +144,7 @@ def in_place(eqn: Eqn, i: int, x: Var, target: str, tuning: Blocks) -> bool:
     return blocks.blocks == 1 or bool(set(orientation or ()) & set(blocks.cut))
 
 
-def behind_product(
-    eqn: Eqn, op: ProductRegion, i: int, x: Var, target: str, tuning: Blocks
-) -> bool:
+def behind_product(eqn: Eqn, op: ProductSteps, i: int, x: Var, target: str, tuning: Blocks) -> bool:
     """The same of a product that goes on, whose threads read what they go on with at their own places."""
     if isinstance(eqn.choice, Choice) and not eqn.choice.family.over:
         return False
@@ -191,7 +190,7 @@ def write_over(scheduler: Scheduler) -> None:
         if buffer.base is not None:
             views.setdefault(id(buffer.base), []).append(buffer)
     for n, eqn in enumerate(scheduler.graph.eqns):
-        if scheduler.target != "cuda" or not isinstance(eqn.op, Region | ProductRegion):
+        if scheduler.target != "cuda" or not isinstance(eqn.op, Region):
             continue
         for out in eqn.outs if scheduler.kinds[n] == "kernel" else ():
             new, found = scheduler.buffers[out], under(scheduler, n, out)

@@ -1,4 +1,4 @@
-"""Writes into slices without passes of their own."""
+"""Writes into slices, done by the kernels that compute what is written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Running: what `jit` returns, and the programs behind it."""
+"""`jit`, and control over the programs behind the functions that it returns."""
 
 from __future__ import annotations
 

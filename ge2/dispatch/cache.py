@@ -14,12 +14,12 @@ import numpy as np
 
 from ge2.base.arrays import host, on_gpu
 from ge2.base.compile_times import Spent, Tally, making, spent
-from ge2.base.compiled_trees import Build, Match, builder, matcher
 from ge2.base.config import config
 from ge2.base.pytree import Structure
 from ge2.base.record import after_fork, alone
 from ge2.base.source import originals
 from ge2.base.treedef import LEAF
+from ge2.dispatch.arguments import Build, Match, builder, matcher
 from ge2.dispatch.closures import is_namespace, is_plain
 from ge2.dispatch.closures.capture import NO_NAMES, Closure, Plan, Seen, coded_classes
 from ge2.dispatch.closures.unseen import Purity, refuse_values, watched
@@ -31,7 +31,7 @@ from ge2.trace import ABSTRACT, Closed, Input, is_traced, stage, tidy
 from ge2.trace.stage import common_place, place_of
 from ge2.trace.writes import Changing, is_scalar
 from ge2.transforms.arguments import Arguments, Results
-from ge2.transforms.graphs.rules import is_float0
+from ge2.transforms.graphs import is_float0
 
 if TYPE_CHECKING:
     from ge2.compile.executable import Executable

@@ -1,4 +1,4 @@
-"""The report of what a jitted function was traced for, and what would have spared a trace."""
+"""The cache report: the signatures that a function was traced for, and why each needed a trace."""
 
 from __future__ import annotations
 

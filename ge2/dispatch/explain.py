@@ -31,7 +31,7 @@ from ge2.dispatch.explanation import (
     profile,
 )
 from ge2.ir import Eqn, Var
-from ge2.ops.graphs.region import Region
+from ge2.ops.graphs.region import is_loop
 from ge2.ops.user_ops import Own
 from ge2.passes.split_edges import Reasons
 from ge2.program import Program, Step
@@ -354,7 +354,7 @@ def shared_reads(program: Program) -> dict[Pair, list[Var]]:
     last: dict[Var, int] = {}
     found: dict[Pair, list[Var]] = {}
     for step, read in base_reads(program):
-        for v in read if isinstance(step.eqn.op, Region) else ():
+        for v in read if is_loop(step.eqn.op) else ():
             if v in last and v.type.size > 1:
                 found.setdefault((last[v], step.number), []).append(v)
             last[v] = step.number

@@ -19,7 +19,7 @@ from ge2.choice.choose import BY
 from ge2.compile.compile import processor_ceilings
 from ge2.compile.executable import Executable
 from ge2.ops.dot import DotGeneral
-from ge2.ops.graphs.region import ProductRegion
+from ge2.ops.graphs.region import Region
 from ge2.program.assembler import Call, Ceilings, Clock, HostClock, Meter
 from ge2.program.records import OPS, cut, names, places, sources
 from ge2.targets.cuda.emit import Source as CudaSource
@@ -543,8 +543,8 @@ def other_units(call: Call) -> bool:
     ones.
     """
     eqn = call.eqn
-    if eqn is not None and isinstance(eqn.op, ProductRegion):
-        eqn = eqn.op.product
+    if eqn is not None and isinstance(eqn.op, Region):
+        eqn = eqn.op.root
     if eqn is None or not isinstance(eqn.op, DotGeneral):
         return False
     plain = all(a.type.dtype == FLOAT32 for a in eqn.inputs) and eqn.op.precision not in (

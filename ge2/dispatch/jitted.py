@@ -31,9 +31,9 @@ from ge2.base.pytree import Structure, flatten, register_leaf
 from ge2.base.record import alone, collector_paused, deep_recursion
 from ge2.base.source import here, say
 from ge2.base.tracebacks import hide, hides
+from ge2.dispatch.arguments import Donation, spoiling, stands
 from ge2.dispatch.cache import Entry, closure_of, is_function, trace
 from ge2.dispatch.closures.capture import NOTHING, Closure, Seen, coded_classes
-from ge2.dispatch.donation import Donation, spoiling, stands
 from ge2.dispatch.signature import (
     ARRAY_TYPE,
     NO_LEAVES,
@@ -59,10 +59,10 @@ from ge2.trace.writes import is_scalar
 if TYPE_CHECKING:
     import numpy as np
 
+    from ge2.choice.saved import Pinned
     from ge2.compile.race import Tuned
     from ge2.dispatch.cache_report import CacheReport, Signature
     from ge2.dispatch.lowered import Lowered, Report, Traced
-    from ge2.dispatch.pins import Pinned
 
 TRACES: Final = 512  # signatures that a function remembers; the oldest is forgotten first
 P = ParamSpec("P")

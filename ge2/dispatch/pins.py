@@ -20,7 +20,7 @@ from ge2.base.tracebacks import hides
 from ge2.choice.bench import Bench
 from ge2.choice.choose import SAVED, Candidate
 from ge2.choice.problem import Pin
-from ge2.choice.saved import Saved, SavedFamily, key_of, read
+from ge2.choice.saved import Pinned, Saved, SavedFamily, key_of, read
 from ge2.choice.user_kernels import Part, at_line, check_keys, load, parsed
 from ge2.compile.catalog import check_family
 from ge2.compile.race import Racer, Tuned, benches, lasting, on_stderr, timed, tune, verified
@@ -146,26 +146,6 @@ def pin_of(path: str, said: dict[str, Any]) -> Pin:
 
 
 # -------------------------------------------------------------------------------- kernels that are saved
-
-
-@final
-@record
-class Pinned(Printed):
-    """The result of `pin`: seconds of a call of the original kernel and of the edited one."""
-
-    kernel: str
-    problem: str
-    device: str
-    before: float
-    now: float
-
-    def __str__(self) -> str:
-        rows = [
-            ("kernel", "us"),
-            (f"as ge2 wrote it, on {self.device}", f"{self.before * 1e6:.3g}"),
-        ]
-        rows.append((self.kernel, f"{self.now * 1e6:.3g}"))
-        return f"{table(rows, right=frozenset((1,)))}\n{self.kernel} is taken for {self.problem}"
 
 
 def pin(function: Jitted[..., Any], path: str, args: Any, kwargs: Any, file: str) -> Pinned:

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from difflib import get_close_matches
 from functools import lru_cache
@@ -383,9 +383,13 @@ def launch(name: str, buffers: Sequence[Any], stream: Any = None, *, variant: in
     given. `name` may be that of its gradient, `layer_gradient`; `variant` is the number of one.
 
     InputError for a name that is not registered, with the nearest, for other buffers than it has,
-    and for types that it is not for.
+    for types that it is not for, and for a variant and a stream that there are not.
     """
     role = role_named(name)
+    known = variant in range(len(role.text.variants))
+    if not known or not isinstance(stream, AbstractContextManager | None):
+        what = f"no variant {variant!r}" if not known else f"{stream!r} is no CuPy stream"
+        raise InputError(what, where=here())
     types = tuple(type_of_buffer(name, x) for x in buffers)
     count = len(names_of(role))
     try:
@@ -394,8 +398,7 @@ def launch(name: str, buffers: Sequence[Any], stream: Any = None, *, variant: in
         raise InputError(f"{name} is not for such buffers: {why}", where=here()) from None
     outs = op.infer(*types[:count])
     if outs != types[count:]:
-        wanted = ", ".join(map(str, (*types[:count], *outs)))
-        given = ", ".join(map(str, types))
+        wanted, given = (", ".join(map(str, ts)) for ts in ((*types[:count], *outs), types))
         raise InputError(f"{name} takes {wanted}; it is given {given}", where=here())
     with stream if stream is not None else nullcontext():
         launcher(op, count)(*buffers)
@@ -428,8 +431,7 @@ def role_named(name: str) -> Role:
         near = get_close_matches(name, known, 1, 0.0)
         fix = repr(near[0]) if near else "ge2.kernels.register(folder)"
         raise InputError(f"no kernel {name!r} is registered", where=here(), fix=fix)
-    role = known[name]
-    return full(role)
+    return full(known[name])
 
 
 # ----------------------------------------------------------------------------------------- racing

@@ -1,4 +1,4 @@
-"""Around the loop of a training: its progress, its log, and items that are made ahead of time."""
+"""Tools for a training loop: progress, its log, and items that are prepared ahead of time."""
 
 from __future__ import annotations
 

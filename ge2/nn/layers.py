@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
@@ -379,7 +380,8 @@ class BatchNorm(Module):
     A call gives the result and the module's successor, whose `mean` and `var` have moved by
     `momentum` towards those of x; no derivative flows through them. Without `training` they are
     used instead, and the successor is the module itself. Ioffe and Szegedy, 2015; the variance that
-    is kept is the unbiased one, as in torch.
+    is kept is the unbiased one, as in torch. In training a channel has several values: of one the
+    result would be the bias, whatever x is, so that is an InputError.
 
     >>> norm = BatchNorm.init(3)
     >>> y, norm = norm(np.array([[1.0, 2.0, 3.0], [3.0, 2.0, 1.0]], np.float32))
@@ -410,13 +412,16 @@ class BatchNorm(Module):
             mean, var = stop_gradient(self.mean), stop_gradient(self.var)
             y = (wide(x) - mean) / np.sqrt(var + self.eps)
             return scaled(y, self.weight, self.bias, x), self
+        count = math.prod(x.shape[:-1])
+        if count < 2:
+            what = f"BatchNorm in training takes several values of a channel; got {described(x)}"
+            raise InputError(what, where=here(), fix="training=False, or a larger batch")
         axes, z = tuple(range(x.ndim - 1)), wide(x)
         mean = np.mean(z, axes)
         away = z - mean
         var = np.mean(away * away, axes)
         y = scaled(away / np.sqrt(var + self.eps), self.weight, self.bias, x)
-        count = x.size // x.shape[-1]
-        return y, self.moved(mean, var * (count / max(count - 1, 1)))
+        return y, self.moved(mean, var * (count / (count - 1)))
 
     def moved(self, mean: Any, var: Any) -> BatchNorm:
         """The module whose mean and variance are nearer to these."""

@@ -68,9 +68,7 @@ from ge2.numpy.shapes import (
     diagonal, expand_dims, flip, fliplr, flipud, matrix_transpose, meshgrid, moveaxis, permute_dims,
     ravel, reshape, roll, rollaxis, rot90, squeeze, swapaxes, tile, transpose, tril, triu,
 )
-from ge2.numpy.signals import (
-    convolve, corrcoef, correlate, cov, gradient, polyval,
-)
+from ge2.numpy.scans import convolve, corrcoef, correlate, cov, gradient, polyval
 from ge2.numpy.sorting import (
     argpartition, argsort, digitize, interp, isin, median, partition, percentile, quantile,
     searchsorted, sort,

@@ -1,4 +1,4 @@
-"""Functions that are made of others: choosing, rounding, comparing, joining."""
+"""Functions composed of others: choosing, rounding, comparing, joining."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arrays that are made: of numbers, of ranges, of lists of values.
+"""Array creation: from numbers, ranges and nested lists.
 
 While a function is traced they are recorded as operations: a large array of
 zeros is no constant of a graph.

@@ -62,6 +62,9 @@ Function = Callable[..., Any]
 UFUNCS: dict[np.ufunc, Function] = {}
 INNER: dict[np.ufunc, Function] = {}  # the same, results of weak operands staying weak
 INTEGER_POWERS = range(-16, 65)
+UNBOUNDED = frozenset(  # of Python's integers: beyond int64, or an error where NumPy has a number
+    (np.add, np.subtract, np.multiply, np.floor_divide, np.remainder, np.power, np.left_shift)
+)
 
 
 # --------------------------------------------------------------------------------- making functions
@@ -152,7 +155,11 @@ def binary(ufunc: np.ufunc, op: Any, inner: Function | None = None) -> Function:
         other = None if ta is not None and tb is not None else answering((a, b))
         return general(a, b) if other is None else other.of_elements(operator, a, b)
 
+    unbounded = ufunc in UNBOUNDED
+
     def function(x1: Any, x2: Any, /, out: Any = None, *, where: Any = True, **more: Any) -> Any:
+        if unbounded and _is_python_int(x1) and _is_python_int(x2):
+            x1 = strong(x1)  # Python's own arithmetic has no int64
         if out is not None:
             return into(ufunc, (x1, x2), {"out": out, "where": where, **more})
         if where is not True or more:
@@ -484,6 +491,14 @@ def _of_order(sign: str, inner: Function) -> Function:
 def _is_number(x: Any) -> bool:
     t = getattr(x, "type", None)
     return bool(t.weak) if t is not None else type(x) in PYTHON
+
+
+def _is_python_int(x: Any) -> bool:
+    """True of a weak integer or bool, traced or not."""
+    t = getattr(x, "type", None)
+    if isinstance(t, ArrayType):
+        return t.weak and t.dtype in (INT64, BOOL)
+    return type(x) in (int, bool)
 
 
 def _of_number(inner: Function) -> Function:

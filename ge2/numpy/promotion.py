@@ -1,4 +1,4 @@
-"""The first steps of every function: its keywords honoured or refused, its arguments of one dtype."""
+"""The first steps of every function: keywords checked, arguments promoted to one dtype."""
 
 from __future__ import annotations
 

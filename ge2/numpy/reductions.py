@@ -1,4 +1,4 @@
-"""Functions that fold axes away: sums and products, extremes, moments, counts."""
+"""Reductions over axes: sums and products, extremes, moments, counts."""
 
 from __future__ import annotations
 

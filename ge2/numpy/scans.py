@@ -1,27 +1,45 @@
-"""Running sums, products and extremes, differences and the trapezoidal rule."""
+"""Running sums and extremes, differences, convolution, polynomials, covariance."""
 
 from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import reduce
 from typing import Any
 
 import numpy as np
 
-from ge2.base.arrays import BOOL, INEXACT
+from ge2.base.arrays import BOOL, COMPLEX, FLOAT64, INEXACT, INT64
 from ge2.base.errors import ArgumentError, InputError, ShapeError, TypeRuleError
 from ge2.base.source import here
 from ge2.ir import is_traced, type_of
 from ge2.numpy import elementwise as e
-from ge2.numpy.access.indexing import checked_index
-from ge2.numpy.composite import choose_by, concatenate, no_out
-from ge2.numpy.promotion import array, as_dtype, broadcast, cast, check_casting, one_axis, reshape
-from ge2.numpy.reductions import UNSET, all, finish, wide
+from ge2.numpy.access import checked_index, getitem
+from ge2.numpy.access.selecting import take
+from ge2.numpy.composite import choose_by, clip, concatenate, no_out, real
+from ge2.numpy.creation import iota, zeros
+from ge2.numpy.products import in_one_dtype, matmul
+from ge2.numpy.promotion import (
+    Axes,
+    array,
+    as_dtype,
+    broadcast,
+    cast,
+    check_casting,
+    common_dtype,
+    lift,
+    one_axis,
+    reshape,
+)
+from ge2.numpy.reductions import UNSET, all, average, finish, mean, wide
 from ge2.numpy.reductions import sum as total
-from ge2.numpy.shapes import part, ravel
+from ge2.numpy.shapes import diagonal, flip, part, ravel, transpose
 from ge2.ops import elementwise as ops
 from ge2.ops.reduce import ArgMax, ArgMin, CumMax, CumMin, CumProd, CumSum
+
+# -------- Running sums, products and extremes, differences and the trapezoidal rule.
+
 
 Function = Callable[..., Any]
 
@@ -287,3 +305,295 @@ nanargmax, nanargmin = (
     nan_index(argmax, "nanargmax", -np.inf),
     nan_index(argmin, "nanargmin", np.inf),
 )
+
+
+# -------- Convolution, slopes, polynomials, covariance.
+
+
+def convolve(a: Any, v: Any, mode: str = "full") -> Any:
+    """The convolution of two rows of numbers, as `numpy.convolve`.
+
+    Its work is the product of the sizes; the memory of it is at most a 32nd of that.
+    """
+    a, v = in_one_dtype(None, a, v)
+    a, v = (reshape(x, (1,)) if not type_of(x).ndim else x for x in (a, v))
+    if type_of(a).ndim != 1 or type_of(v).ndim != 1 or not type_of(a).size or not type_of(v).size:
+        raise ShapeError(
+            f"convolve takes two arrays of one axis, not empty; got {type_of(a)}, {type_of(v)}",
+            where=here(),
+        )
+    if type_of(v).size > type_of(a).size:
+        a, v = v, a
+    n, m = type_of(a).size, type_of(v).size
+    if mode not in ("full", "same", "valid"):
+        raise ArgumentError(f"mode is 'full', 'same' or 'valid'; got {mode!r}", where=here())
+    start, length = {
+        "full": (0, n + m - 1),
+        "same": ((m - 1) // 2, n),
+        "valid": (m - 1, n - m + 1),
+    }[mode]
+    stop, v = start + length, flip(v)
+    parts = (
+        _by_index(a, v, start, min(stop, m - 1)),
+        _by_slices(a, v) if m <= TAPS else _by_blocks(a, v),
+        _by_index(a, v, max(start, n), stop),
+    )
+    found = [y for y in parts if type_of(y).size]
+    return found[0] if len(found) == 1 else concatenate(found)
+
+
+# taps of a filter that are one sum of slices, one loop over memory; of more, a sum of blocks of taps
+# is quicker to compile
+TAPS = 128
+BLOCK = 32
+
+
+def _by_slices(a: Any, v: Any) -> Any:
+    """The sums of windows of `a` that are inside, each times `v`: slices of `a`, times one number."""
+    n, m = type_of(a).size, type_of(v).size
+    terms = [e.multiply(part(a, 0, k, n - m + 1 + k), getitem(v, k)) for k in range(m)]
+    return reduce(e.add, terms)
+
+
+def _by_blocks(a: Any, v: Any) -> Any:
+    """As `_by_slices`: a row for each block of taps, whose windows are slices of all rows at once."""
+    n, m = type_of(a).size, type_of(v).size
+    blocks, length = m // BLOCK, n - m + 1
+    shape = (blocks, length + BLOCK - 1)
+    rows = take(a, e.add(e.multiply(iota(shape, 0, INT64), BLOCK), iota(shape, 1, INT64)))
+    taps = reshape(part(v, 0, 0, blocks * BLOCK), (blocks, BLOCK))
+    terms = [
+        e.multiply(part(rows, 1, k, length + k), part(taps, 1, k, k + 1)) for k in range(BLOCK)
+    ]
+    found = total(reduce(e.add, terms), 0, type_of(a).dtype)
+    rest = [e.multiply(part(a, 0, k, length + k), getitem(v, k)) for k in range(blocks * BLOCK, m)]
+    return reduce(e.add, rest, found)
+
+
+def _by_index(a: Any, v: Any, start: int, stop: int) -> Any:
+    """Elements of a full convolution from a place on to another: a table of windows, summed."""
+    n, m = type_of(a).size, type_of(v).size
+    shape = (max(stop - start, 0), m)
+    at = e.subtract(e.add(iota(shape, 0, INT64), iota(shape, 1, INT64)), m - 1 - start)
+    inside = e.logical_and(e.greater_equal(at, 0), e.less(at, n))
+    terms = e.multiply(take(a, clip(at, 0, n - 1)), v)
+    # outside; an infinity times a padding of zeros would be NaN
+    zero = type_of(terms).dtype.type(0)
+    return total(choose_by(inside, terms, zero), 1, type_of(a).dtype)
+
+
+def correlate(a: Any, v: Any, mode: str = "valid") -> Any:
+    """The correlation of two rows of numbers, as `numpy.correlate`."""
+    a, v = array(a), array(v)
+    v = e.conjugate(v) if type_of(v).dtype in COMPLEX else v
+    if type_of(v).size <= type_of(a).size:
+        return convolve(a, flip(v), mode)
+    return flip(convolve(flip(a), v, mode))
+
+
+def gradient(f: Any, *varargs: Any, axis: Axes = None, edge_order: int = 1) -> Any:
+    """Slopes by central differences, as `numpy.gradient`; distances are numbers or coordinates.
+
+    The results are in the order of `axis`. Coordinates that are known to be evenly spaced count as
+    one distance, as in NumPy; traced ones take the formula of uneven spacing.
+    """
+    x = array(f)
+    ndim = type_of(x).ndim
+    axes = [one_axis(a, ndim, x) for a in (range(ndim) if axis is None else _listed(axis))]
+    if len(set(axes)) < len(axes):
+        raise ShapeError(f"repeated axis in {axis}", where=here(), fix="each axis once")
+    if len(varargs) not in (0, len(axes)) and (
+        len(varargs) != 1 or type_of(array(varargs[0])).ndim
+    ):
+        what = f"gradient: {len(varargs)} distances for {len(axes)} axes"
+        raise InputError(what, where=here(), fix="one number, or one for each axis")
+    if edge_order not in (1, 2):
+        raise ArgumentError("'edge_order' greater than 2 not supported", where=here(), fix="1 or 2")
+    if type_of(x).dtype == BOOL:
+        raise TypeRuleError(
+            f"gradient of {type_of(x)}: bools have no difference", fix="f.astype(float)"
+        )
+    given = varargs if len(varargs) == len(axes) else (varargs or (1.0,)) * len(axes)
+    x = cast(x, type_of(x).dtype if type_of(x).dtype in INEXACT else FLOAT64)
+    slopes = tuple([_slope(x, axis, h, edge_order) for axis, h in zip(axes, given, strict=True)])
+    return slopes[0] if len(slopes) == 1 else slopes
+
+
+def _listed(axis: Axes) -> Sequence[int]:
+    return axis if isinstance(axis, tuple | list) else (axis,)
+
+
+def _slope(x: Any, axis: int, h: Any, order: int) -> Any:
+    n = type_of(x).shape[axis]
+    if n < order + 1:
+        what = f"Shape of array too small to calculate a numerical gradient: {type_of(x)} along axis {axis}"
+        raise ShapeError(what, where=here(), fix=f"at least {order + 1} elements")
+
+    def at(start: int, stop: int) -> Any:
+        return part(x, axis, start % (n + 1), stop % (n + 1))
+
+    distance = _distance(h, x, axis)
+    first, inner, last = _rows(at, distance, axis, order)
+    return cast(concatenate([first, *([inner] if n > 2 else []), last], axis), type_of(x).dtype)
+
+
+def _rows(
+    at: Callable[[int, int], Any], distance: Any, axis: int, order: int
+) -> tuple[Any, Any, Any]:
+    if not type_of(distance).ndim:
+        return _even(at, distance, order)
+    uneven = _uneven(at, distance, axis, order)
+    if not is_traced(distance):
+        return uneven
+    one = reshape(part(distance, axis, 0, 1), ())  # NumPy looks whether all distances are this one
+    same = all(e.equal(distance, one))
+    even = _even(at, one, order)
+    first, inner, last = (choose_by(same, a, b) for a, b in zip(even, uneven, strict=True))
+    return first, inner, last
+
+
+def _distance(h: Any, x: Any, axis: int) -> Any:
+    """The distance between neighbours: a number, or one for each pair along the axis."""
+    if not type_of(lift(h)).ndim:
+        return lift(h)
+    places, n = array(h), type_of(x).shape[axis]
+    if type_of(places).shape != (n,):
+        what = (
+            f"distances of {type_of(places)} must match the length of axis {axis} of {type_of(x)}"
+        )
+        raise ShapeError(what, where=here(), fix=f"a number, or {n} coordinates")
+    places = places if type_of(places).dtype in INEXACT else cast(places, FLOAT64)
+    steps = e.subtract(part(places, 0, 1, n), part(places, 0, 0, n - 1))
+    if not is_traced(steps) and (steps == steps[0]).all():
+        return steps[0]
+    return reshape(steps, tuple([n - 1 if i == axis else 1 for i in range(type_of(x).ndim)]))
+
+
+def _even(at: Callable[[int, int], Any], h: Any, order: int) -> tuple[Any, Any, Any]:
+    """The first slope, those inside, and the last, for one distance."""
+    inner = e.divide(e.subtract(at(2, -1), at(0, -3)), e.multiply(2.0, h))
+    if order == 1:
+        return (
+            e.divide(e.subtract(at(1, 2), at(0, 1)), h),
+            inner,
+            e.divide(e.subtract(at(-2, -1), at(-3, -2)), h),
+        )
+    a, b, c = (e.divide(k, h) for k in (1.5, 2.0, 0.5))
+    first = _weighted((e.negative(a), b, e.negative(c)), (at(0, 1), at(1, 2), at(2, 3)))
+    last = _weighted((c, e.negative(b), a), (at(-4, -3), at(-3, -2), at(-2, -1)))
+    return first, inner, last
+
+
+def _uneven(at: Callable[[int, int], Any], h: Any, axis: int, order: int) -> tuple[Any, Any, Any]:
+    """The same for one distance between each two neighbours:
+    derivatives of the parabola through three.
+    """
+    n = type_of(h).shape[axis]
+
+    def step(start: int, stop: int) -> Any:
+        return part(h, axis, start, stop)
+
+    before, after = step(0, n - 1), step(1, n)
+    both = e.add(before, after)
+    weights = (
+        e.negative(e.divide(after, e.multiply(before, both))),
+        e.divide(e.subtract(after, before), e.multiply(before, after)),
+        e.divide(before, e.multiply(after, both)),
+    )
+    inner = _weighted(weights, (at(0, -3), at(1, -2), at(2, -1)))
+    if order == 1:
+        first = e.divide(e.subtract(at(1, 2), at(0, 1)), step(0, 1))
+        return first, inner, e.divide(e.subtract(at(-2, -1), at(-3, -2)), step(n - 1, n))
+    edge = _edge(step(0, 1), step(1, 2))
+    first = _weighted(edge, (at(0, 1), at(1, 2), at(2, 3)))
+    c, b, a = _edge(step(n - 1, n), step(n - 2, n - 1))
+    minus = (e.negative(a), e.negative(b), e.negative(c))
+    return first, inner, _weighted(minus, (at(-4, -3), at(-3, -2), at(-2, -1)))
+
+
+def _edge(near: Any, far: Any) -> tuple[Any, Any, Any]:
+    """The weights of an edge's slope, of its own element first; distances from the edge inwards."""
+    both = e.add(near, far)
+    return (
+        e.negative(e.divide(e.add(both, near), e.multiply(near, both))),
+        e.divide(both, e.multiply(near, far)),
+        e.negative(e.divide(near, e.multiply(far, both))),
+    )
+
+
+def _weighted(weights: Sequence[Any], xs: Sequence[Any]) -> Any:
+    a, b, c = (e.multiply(w, x) for w, x in zip(weights, xs, strict=True))
+    return e.add(e.add(a, b), c)
+
+
+def polyval(p: Any, x: Any) -> Any:
+    """A polynomial, its highest power first, by Horner's rule, as `numpy.polyval`.
+
+    Further axes of `p` are those of coefficients, which broadcast with `x`.
+    """
+    p, x = array(p), array(x)
+    y = zeros(type_of(x).shape, type_of(x).dtype)
+    for i in range(type_of(p).shape[0]):
+        y = e.add(e.multiply(y, x), getitem(p, i))
+    return y
+
+
+def cov(m: Any, y: Any = None, rowvar: bool = True, bias: bool = False, ddof: Any = None,
+        fweights: Any = None, aweights: Any = None, *, dtype: Any = None) -> Any:  # fmt: skip
+    """The covariance of variables, a row each, as `numpy.cov`."""
+    if ddof is not None and ddof != int(ddof):
+        raise ArgumentError("ddof must be integer", where=here(), fix="ddof=1")
+    if dtype is not None and as_dtype(dtype) not in INEXACT:
+        what = f"cov in {as_dtype(dtype)} would truncate the distances from the mean"
+        raise TypeRuleError(what, where=here(), fix="dtype=float")
+    x = _variables(m, rowvar)
+    x = x if y is None else concatenate([x, _variables(y, rowvar)], 0)
+    x = cast(x, as_dtype(dtype) if dtype is not None else common_dtype((x, np.float64(0))))
+    ddof = ddof if ddof is not None else 0 if bias else 1
+    if fweights is None and aweights is None:
+        apart, count = (
+            e.subtract(x, mean(x, 1, keepdims=True)),
+            float(max(type_of(x).shape[1] - ddof, 0)),
+        )
+        weighted = apart
+    else:
+        w, count = _weights(fweights, aweights, ddof, type_of(x).shape[1])
+        apart = e.subtract(x, reshape(average(x, 1, w), (type_of(x).shape[0], 1)))
+        weighted = e.multiply(apart, w)
+    other = e.conjugate(weighted) if type_of(x).dtype in COMPLEX else weighted
+    c = e.divide(matmul(apart, transpose(other)), count)
+    return reshape(c, tuple([n for n in type_of(c).shape if n != 1]))
+
+
+def _weights(fweights: Any, aweights: Any, ddof: int, n: int) -> tuple[Any, Any]:
+    """The weight of each observation, and the divisor of their products."""
+    given = [array(w) for w in (fweights, aweights) if w is not None]
+    if any(type_of(w).shape != (n,) for w in given):
+        what = f"cov: weights are a row of {n}; got {', '.join(str(type_of(w)) for w in given)}"
+        raise ShapeError(what, where=here(), fix="weights, one for each observation")
+    if fweights is not None and type_of(given[0]).dtype in INEXACT:
+        raise TypeRuleError("fweights must be integer", where=here(), fix="fweights.astype(int)")
+    w = reduce(e.multiply, given)
+    whole = total(w)
+    lost = (
+        float(ddof) if aweights is None else e.divide(e.multiply(ddof, total(w * given[-1])), whole)
+    )
+    return w, whole if not ddof else e.maximum(e.subtract(whole, lost), 0.0)
+
+
+def _variables(m: Any, rowvar: bool) -> Any:
+    x = array(m)
+    if type_of(x).ndim > 2:
+        raise ShapeError(f"m has more than 2 dimensions: {type_of(x)}", where=here())
+    x = reshape(x, (1, type_of(x).size)) if type_of(x).ndim < 2 else x
+    return x if rowvar or type_of(array(m)).ndim < 2 else transpose(x)
+
+
+def corrcoef(x: Any, y: Any = None, rowvar: bool = True, *, dtype: Any = None) -> Any:
+    """The correlation coefficients of variables, a row each, as `numpy.corrcoef`."""
+    c = cov(x, y, rowvar, dtype=dtype)
+    if not type_of(c).ndim:
+        return e.divide(c, c)
+    scale = e.sqrt(real(diagonal(c)))
+    c = e.divide(e.divide(c, reshape(scale, (type_of(scale).size, 1))), scale)
+    return c if type_of(c).dtype in COMPLEX else clip(c, -1, 1)

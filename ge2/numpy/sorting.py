@@ -13,7 +13,7 @@ from ge2.base.errors import ArgumentError, InputError, ShapeError
 from ge2.base.source import here
 from ge2.ir import type_of
 from ge2.numpy import elementwise as e
-from ge2.numpy.access.indexing import checked_index, getitem
+from ge2.numpy.access import checked_index, getitem
 from ge2.numpy.access.selecting import take, take_along_axis
 from ge2.numpy.composite import choose_by, concatenate, imag, known_elements, no_out, real
 from ge2.numpy.promotion import (

@@ -19,8 +19,8 @@ from ge2.base.errors import InPlaceError, NoRuleError, OutOfBoundsError, ShapeEr
 from ge2.base.source import here
 from ge2.ir import type_of
 from ge2.numpy import reductions, scans
+from ge2.numpy.access import getitem
 from ge2.numpy.access.at import ASSOCIATIVE, INVERSE, LOGICAL, combined, segmented
-from ge2.numpy.access.indexing import getitem
 from ge2.numpy.access.selecting import write
 from ge2.numpy.composite import choose_by, concatenate, known_elements, stack
 from ge2.numpy.elementwise import UFUNCS

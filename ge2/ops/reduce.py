@@ -1,4 +1,4 @@
-"""Operations that fold axes away, and running sums, products and extremes."""
+"""Reductions over axes, and cumulative sums, products and extremes."""
 
 from __future__ import annotations
 
@@ -38,6 +38,7 @@ class Fold(Lowering):
     merge: str
     lift: str = "{0}"
     state: str = "{0}"  # the type of the state, from the accumulator's type
+    read: str = "{0}"  # the result that a state holds
 
 
 def kept(axes: Dims, ndim: int) -> Dims:
@@ -264,7 +265,11 @@ class ArgMax(ArgReduce):
     name = "argmax"
     function = staticmethod(np.argmax)
     lowering = Fold(
-        "ge2_first<T>()", "ge2_argmax({0}, {1})", "ge2_at({0}, {1})", "ge2_indexed<{0}>"
+        "ge2_first<T>()",
+        "ge2_argmax({0}, {1})",
+        "ge2_at({0}, {1})",
+        "ge2_indexed<{0}>",
+        "{0}.index",
     )
 
 
@@ -275,7 +280,11 @@ class ArgMin(ArgReduce):
     name = "argmin"
     function = staticmethod(np.argmin)
     lowering = Fold(
-        "ge2_first<T>()", "ge2_argmin({0}, {1})", "ge2_at({0}, {1})", "ge2_indexed<{0}>"
+        "ge2_first<T>()",
+        "ge2_argmin({0}, {1})",
+        "ge2_at({0}, {1})",
+        "ge2_indexed<{0}>",
+        "{0}.index",
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ge2.base.arrays import FLOATS, HALF, INTEGERS, reserve
+from ge2.base.arrays import FLOATS, HALF, reserve
 from ge2.base.errors import ArgumentError, InputError, ShapeError
 from ge2.base.pytree import (
     DictKey,
@@ -380,11 +380,11 @@ def accumulate(optimizer: Optimizer, steps: int) -> Optimizer:
     def init(params: Any) -> Any:
         check_arrays("accumulate", params)
         zeros = tree_map(lambda p: np.zeros_like(p, kept(p, None)), params)
-        return {"calls": 0, "sum": zeros, "inner": optimizer.init(params)}
+        return {"calls": beside(params, 0, np.int32), "sum": zeros, "inner": optimizer.init(params)}
 
     def update(grads: Any, state: Any, params: Any) -> tuple[Any, Any]:
         total = tree_map(lambda s, g: s + wide(g), state["sum"], grads)
-        calls = state["calls"] + 1
+        calls = state["calls"] + np.int32(1)
 
         def last(total: Any, inner: Any, params: Any) -> Any:
             mean = tree_map(lambda s: s * (1 / steps), total)
@@ -468,9 +468,7 @@ def loss_scale(
     """
 
     def init(params: Any) -> Any:
-        like = leaves(params)[0]
-        scale = np.full_like(like, initial, np.float32, shape=())
-        good = np.zeros_like(like, np.int32, shape=())
+        scale, good = beside(params, initial, np.float32), beside(params, 0, np.int32)
         return {"scale": scale, "good": good, "inner": optimizer.init(params)}
 
     def update(grads: Any, state: Any, params: Any) -> tuple[Any, Any]:
@@ -490,12 +488,16 @@ def loss_scale(
     return Optimizer(init, update)
 
 
+def beside(params: Any, value: float, dtype: Any) -> Any:
+    """A number as an array of no axes, where the parameters are."""
+    like = next(iter(leaves(params)), np.zeros(()))
+    return np.full_like(like, value, dtype, shape=())
+
+
 def chosen(ok: Any, new: Any, old: Any) -> Any:
-    """`new` where a number is true, else `old`; numbers of steps, which are integers, go on."""
+    """`new` where a number is true, else `old`; Python's integers, which count steps, go on."""
     assert structure(new) == structure(old)
-    return tree_map(
-        lambda a, b: a if type_of(b).dtype in INTEGERS else np.where(ok, a, b), new, old
-    )
+    return tree_map(lambda a, b: a if type_of(b).weak else np.where(ok, a, b), new, old)
 
 
 class Average:

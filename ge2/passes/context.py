@@ -14,7 +14,7 @@ from ge2.base.config import config
 from ge2.base.record import collector_paused, record
 from ge2.base.source import warn
 from ge2.ir import Graph, Literal, verify
-from ge2.ops.attention.facts import Band
+from ge2.ops.attention import Band
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -84,8 +84,9 @@ class Rolling:
     rounds: int = 8  # the fewest that are worth a loop
     equations: int = 48  # the fewest in all
     worth: float = 0.2  # seconds of compiling that are worth looking for a cheaper way
-    gram: int = 4  # equations in a row by which a repetition is recognised
-    periods: int = 6  # candidates that are tried
+    # equations in a row by which a repetition is recognised
+    grams: tuple[int, ...] = (4, 16)
+    periods: int = 6  # candidates that are tried, of each length
     turns: int = 4  # iterations at most after which the same arrays are read again
     calls: int = 100  # of a compiled function, over which its compile time is spread
     cache: int = 1 << 19  # bytes that stay in a core's own cache
@@ -107,8 +108,10 @@ class Rolling:
 class Offsets:
     """Limits on straight code that becomes loops over slices whose starts count."""
 
-    # the fewest of a program in which such loops are looked for: a second of planning
+    # the fewest of a program in which such loops are looked for: a second of planning; and the
+    # fewest in which one is that is elementwise work on slices of one size, if it costs less
     equations: int = 10_000
+    few: int = 1000
     writes: int = 100  # into slices, that it has at least
     worth: int = 600  # equations that a loop stands for, at least
     tries: int = 2  # equations that are compared in vain for each, at most
@@ -118,6 +121,7 @@ class Offsets:
     longest: int = 2000  # equations of an iteration
     alignments: int = 8  # equations, one after another, that are tried as the first
     nests: int = 6  # loops in loops
+    widest: int = 256  # elements of an axis of which a part is read: the rest costs as much
 
 
 @final
@@ -169,6 +173,7 @@ class TinyProducts:
     fewest: int = 256  # products side by side: fewer leave the GPU idle in either way
     terms: int = 4  # of a product whose elements take less than to write and to read them,
     large: int = 64  # if they are so many for each row and each column
+    smallest: int = 0  # multiplications that such a product has more than
 
 
 @final
@@ -201,14 +206,14 @@ class Tuning:
     """The numbers of each pass.
 
     `columns`: of rows of which one element is read, up to which all are compared with its index;
-    `columns_beside_gathers`: the same where a region may read at indices, and an element is a load.
     `statistics`: elements of a sorted line up to which they are selected, and nothing is sorted.
     `joined`: parts among zeros whose sum is an array of them side by side; two that are not all of it
     are as well added.
     `sliced`: columns at most of an array of which single ones are computed. `scattered`: updates at
-    most of several sums at indices that become one. `ranks`: the first or last elements of sorted
+    most of several sums at indices that become one. `summed`: elements, at least, of a sum at indices whose
+    zeros its own kernel writes. `ranks`: the first or last elements of sorted
     lines, at most, that a GPU folds for, and of lines how long, at least: shorter ones are sorted in
-    registers.
+    registers. `selected`: elements of a sorted line of which a GPU selects some, at most.
     """
 
     fusion: Fusion = Fusion()
@@ -220,15 +225,18 @@ class Tuning:
     splitting: Splitting = Splitting()
     moves: Moves = Moves()
     tiny_products: TinyProducts = TinyProducts()
+    # in C products of up to four terms take less than half as long with what follows them
+    thin_products: TinyProducts = TinyProducts(large=2, smallest=4096)
     short_sums: ShortSums = ShortSums()
     products_to_sums: ProductsToSums = ProductsToSums()
     columns: int = 1024
-    columns_beside_gathers: int = 16
     statistics: int = 16
     joined: int = 3
     sliced: int = 8
     scattered: int = 1 << 22
+    summed: int = 1 << 20
     ranks: tuple[int, int] = (8, 256)
+    selected: int = 1024
 
 
 TUNING = Tuning()

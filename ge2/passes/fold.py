@@ -11,12 +11,12 @@ import numpy as np
 
 from ge2.base.arrays import FLOATS, HALF, INTEGERS, PYTHON, has_tensor_cores, python_type
 from ge2.ir import ArrayType, Atom, Eqn, Evaluate, Graph, GraphOp, Literal, Op, Var, renamed
-from ge2.ops.attention.facts import Band, band_of
+from ge2.ops.attention import Band, band_of
 from ge2.ops.attention.ops import has_attention, targets
 from ge2.ops.elementwise import BY_NAME, ConvertElementType
 from ge2.ops.index import Indexed
 from ge2.ops.pointlike import Elementwise, Pointlike
-from ge2.ops.shape import BroadcastInDim, Concatenate, Iota, Reshape
+from ge2.ops.shape import BroadcastInDim, Concatenate, Iota, Reshape, Slice
 from ge2.passes.context import Context, Iotas
 from ge2.passes.simplify import CALLS, Rules, Sweep
 from ge2.trace.tracer import SNAPSHOT
@@ -146,8 +146,10 @@ def scalar_operands(sweep: Sweep, op: Op, inputs: Sequence[Atom], out: ArrayType
 def of_scalar(sweep: Sweep, op: Op, inputs: Sequence[Atom], out: ArrayType) -> Atom | None:
     """A view of a broadcast scalar is a broadcast scalar."""
     scalar = unbroadcast(sweep, inputs[0])
-    if scalar is inputs[0] or not out.shape:
+    if scalar is inputs[0]:
         return None
+    if not out.shape:
+        return scalar if scalar.type == out else None
     return sweep.make(BroadcastInDim(out.shape, ()), (scalar,), out)
 
 
@@ -156,6 +158,22 @@ def filled(sweep: Sweep, op: Op, inputs: Sequence[Atom], out: ArrayType) -> Atom
     if type(inputs[0]) is not Literal or not out.shape:
         return None
     return sweep.make(BroadcastInDim(out.shape, ()), inputs, out)
+
+
+def at_known_places(sweep: Sweep, op: Any, inputs: Sequence[Atom], out: ArrayType) -> Atom | None:
+    """What is gathered at numbers is a view."""
+    (x, *indices), start = inputs, [0] * inputs[0].type.ndim
+    stop = list(x.type.shape)
+    for axis, index in zip(op.axes, indices, strict=True):
+        if not isinstance(index, Literal) or index.type.shape:
+            return None
+        n, place = stop[axis], int(np.asarray(index.value))
+        if not -n <= place < n:
+            return None
+        start[axis] = place % n
+        stop[axis] = start[axis] + 1
+    part = sweep.make(Slice(tuple(start), tuple(stop), (1,) * len(stop)), (x,))
+    return sweep.make(Reshape(out.shape), (part,), out)
 
 
 def unbroadcast(sweep: Sweep, atom: Atom) -> Atom:
@@ -169,6 +187,7 @@ RULES: Rules = {
     **dict.fromkeys(ELEMENTWISE, (known, scalar_operands)),
     **dict.fromkeys(("transpose", "rev", "slice", "broadcast_in_dim"), (known, of_scalar)),
     "reshape": (known, of_scalar, filled),
+    "gather": (at_known_places,),
 }
 
 

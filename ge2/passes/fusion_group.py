@@ -17,7 +17,7 @@ from ge2.base.arrays import HALF
 from ge2.ir import Atom, Dims, Eqn, Graph, Op, Var
 from ge2.ir.graph import BRANCHING
 from ge2.ops.elementwise import SHIFT_LEFT, SHIFT_RIGHT, ConvertElementType
-from ge2.ops.graphs.region import Region
+from ge2.ops.graphs.region import Region, is_loop
 from ge2.ops.index import Gather
 from ge2.ops.pointlike import Pointlike
 from ge2.ops.reduce import ArgReduce, Reduce, kept
@@ -520,7 +520,7 @@ def results_together(graph: Graph, context: Context = NOTHING) -> Graph:
         return graph
     tuning = context.tuning.results
     read = {a for e in graph.eqns for a in e.inputs if isinstance(a, Var)}
-    last = [e for e in graph.eqns if isinstance(e.op, Region) and read.isdisjoint(e.outs)]
+    last = [e for e in graph.eqns if is_loop(e.op) and read.isdisjoint(e.outs)]
     small = [e for e in last if sum(v.type.nbytes for v in (*e.inputs, *e.outs)) <= tuning.small]
     small = small if len(small) >= tuning.few else []
     made = {v for e in graph.eqns for v in e.outs}

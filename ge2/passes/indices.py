@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, final
 
 import numpy as np
 
-from ge2.base.arrays import INEXACT
+from ge2.base.arrays import FLOAT32, FLOAT64, HALF, INEXACT
 from ge2.base.record import record
 from ge2.ir import (
     ArrayType,
@@ -25,7 +26,7 @@ from ge2.ir import (
     without_dead_code,
 )
 from ge2.ops.elementwise import ADD
-from ge2.ops.graphs.region import Region, Runs
+from ge2.ops.graphs.region import Region, Runs, is_loop
 from ge2.ops.index import ScatterAdd
 from ge2.ops.pointlike import Pointlike, Pointwise
 from ge2.ops.random import Draw, RandomBits
@@ -69,7 +70,7 @@ def indexed(graph: Graph) -> Graph:
     made = {e.outs[0]: e for e in graph.eqns if isinstance(e.op, Index) and e.op.size}
     if not made:
         return graph
-    eqns = [taken(e, made) if isinstance(e.op, Region) else e for e in graph.eqns]
+    eqns = [taken(e, made) if is_loop(e.op) else e for e in graph.eqns]
     return without_dead_code(Graph(graph.inputs, tuple(eqns), graph.outputs, graph.consts))
 
 
@@ -188,6 +189,55 @@ def with_draw(eqn: Eqn, var: Var, bits: Eqn, words: tuple[Var, Var]) -> Eqn:
         eqn, op=replace(op, axes=(at, *op.axes), graph=whole),
         inputs=(*eqn.inputs[:i], *words, *eqn.inputs[i + 1 :]),
     )  # fmt: skip
+
+
+# -------- Sums at indices of zeros that are large: their kernel writes all of the result, each element
+# once, where zeros would be written, read and written again.
+
+
+@final
+@record
+class SumsAt(Op):
+    """The updates that meet at each place along `axes` of an array of a shape, added up."""
+
+    axes: Dims
+    shape: Dims
+    name = "sums_at"
+    may_alias = False
+
+    def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:
+        updates, *indices = types
+        return ScatterAdd(self.axes).infer(updates.with_shape(self.shape), updates, *indices)
+
+    def reference(self, *arrays: Any) -> Any:
+        zeros = np.zeros(self.shape, arrays[0].dtype)
+        return ScatterAdd(self.axes).reference(zeros, *arrays)
+
+
+def sums_of_zeros(graph: Graph, context: Context = NOTHING) -> Graph:
+    """The graph with such sums in place of those that begin with an array of zeros."""
+    least = context.tuning.summed
+    makers = {v: e for e in graph.eqns for v in e.outs}
+
+    def changed(e: Eqn) -> Eqn:
+        x = makers.get(e.inputs[0]) if isinstance(e.op, ScatterAdd) else None  # type: ignore[arg-type]
+        (out,) = e.outs if x is not None else (None,)
+        if x is None or out is None or out.type.size < least or not is_zero(x):
+            return e
+        op = SumsAt(e.op.axes, out.type.shape)  # type: ignore[attr-defined]
+        return replace(e, op=op, inputs=e.inputs[1:])
+
+    eqns = tuple(map(changed, graph.eqns))
+    return graph if eqns == graph.eqns else without_dead_code(replace(graph, eqns=eqns))
+
+
+def is_zero(e: Eqn) -> bool:
+    """True of what makes an array of floating-point zeros, none of which is negative."""
+    x = e.inputs[0] if isinstance(e.op, BroadcastInDim) else None
+    if not isinstance(x, Literal) or x.type.dtype not in (FLOAT32, FLOAT64, *HALF):
+        return False
+    value = float(x.value)  # type: ignore[arg-type]
+    return value == 0 and math.copysign(1.0, value) > 0
 
 
 # -------- Sums at indices one after another become one, of all their updates.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import final
@@ -14,10 +15,9 @@ from ge2.ir.graph import DIVISION, without_dead_code
 from ge2.ops.dot import DotGeneral
 from ge2.ops.elementwise import ADD, MUL, ConvertElementType
 from ge2.ops.pointlike import Pointlike
-from ge2.ops.random import Draw
 from ge2.ops.reduce import Reduce, ReduceSum, kept
 from ge2.ops.shape import Barrier, BroadcastInDim, Reshape, Slice, Transpose, inverse
-from ge2.passes.context import NOTHING, Context, ProductsToSums, ShortSums, TinyProducts
+from ge2.passes.context import NOTHING, Context, ProductsToSums, TinyProducts
 
 # -------- Products with a vector, and products of few elements with long sums, become sums of
 # products of elements, which fuse with what is around them.
@@ -196,6 +196,45 @@ def tiny_products(graph: Graph, context: Context = NOTHING) -> Graph:
     tiny: dict[int, Callable[[Eqn], list[Eqn]]] = {
         id(e): spelt_out for e in graph.eqns if is_tiny(e, tuning)
     }
+    tiny.update((id(e), by_terms) for e in products_of_few_terms(graph, tuning))
+    return with_sums(graph, tiny)
+
+
+def thin_products(graph: Graph, context: Context = NOTHING) -> Graph:
+    """The same of products of few terms alone that are read once, for a processor, which has loops
+    for tiny ones.
+    """
+    found = products_of_few_terms(graph, context.tuning.thin_products)
+    if not found:
+        return graph
+    makers, reads = {v: e for e in graph.eqns for v in e.outs}, Counter[Atom]()
+    reads.update(a for e in graph.eqns for a in e.inputs)
+    once = (e for e in found if reads[e.outs[0]] == 1 and is_by_rows(e, makers))
+    return with_sums(graph, {id(e): by_terms for e in once})
+
+
+def is_by_rows(eqn: Eqn, makers: Makers) -> bool:
+    """True if neighbours of the right operand are of one term: loops would read others apart, while
+    products pack them.
+    """
+    op, b = eqn.op, eqn.inputs[1]
+    assert isinstance(op, DotGeneral)
+    (axis,), turned = op.contract[1], makers.get(b)  # type: ignore[arg-type]
+    if turned is not None and isinstance(turned.op, Transpose):
+        axis = turned.op.order[axis]
+    return axis != b.type.ndim - 1
+
+
+def with_sums(graph: Graph, found: Mapping[int, Callable[[Eqn], list[Eqn]]]) -> Graph:
+    """The graph with what is made in place of some products, by their identity."""
+    if not found:
+        return graph
+    eqns = [new for e in graph.eqns for new in (found[id(e)](e) if id(e) in found else (e,))]
+    return Graph(graph.inputs, tuple(eqns), graph.outputs, graph.consts)
+
+
+def products_of_few_terms(graph: Graph, tuning: TinyProducts) -> list[Eqn]:
+    """The products of few terms of which nothing but elementwise work and sums is made."""
     short: dict[Atom, Eqn] = {e.outs[0]: e for e in graph.eqns if has_few_terms(e, tuning)}
     for e in graph.eqns if short else ():
         if not isinstance(e.op, Pointlike | Reduce):
@@ -203,11 +242,7 @@ def tiny_products(graph: Graph, context: Context = NOTHING) -> Graph:
                 short.pop(a, None)
     for a in graph.outputs:
         short.pop(a, None)
-    tiny.update({id(e): by_terms for e in short.values()})
-    if not tiny:
-        return graph
-    eqns = [new for e in graph.eqns for new in (tiny[id(e)](e) if id(e) in tiny else (e,))]
-    return Graph(graph.inputs, tuple(eqns), graph.outputs, graph.consts)
+    return [*short.values()]
 
 
 def is_tiny(eqn: Eqn, tuning: TinyProducts) -> bool:
@@ -235,6 +270,7 @@ def has_few_terms(eqn: Eqn, tuning: TinyProducts) -> bool:
         return False
     (axis,), (out,) = op.contract[0], eqn.outs
     few = 0 < a.shape[axis] <= tuning.terms and min(a.ndim, b.ndim) > 1
+    few &= out.type.size * a.shape[axis] > tuning.smallest
     return few and out.type.size >= tuning.large * max(a.size, b.size) // a.shape[axis]
 
 
@@ -293,103 +329,6 @@ def spelt_out(eqn: Eqn) -> list[Eqn]:
     right = spread(b, (*op.beside[1], *free_b, *op.contract[1]), (*beside, *columns, *last))
     product = add(MUL, left, right)
     return [*made, Eqn(ReduceSum(last), (product,), (out,), eqn.source)]
-
-
-# -------- Sums of a few terms each, over many more elements than the arrays have that they are made of.
-# sum((x[:, None] - c) ** 2, -1) is over 2^20 x 64 x 8 elements, made of 2^20 x 8 and 64 x 8: a kernel
-# that folds them, and goes on with another fold, would leave the 2^26 sums in memory between.
-
-
-def short_sums(graph: Graph, context: Context = NOTHING) -> Graph:
-    """The graph with the terms of such sums written out, each made of its own part of the arrays."""
-    tuning = context.tuning.short_sums
-    makers = {v: e for e in graph.eqns for v in e.outs}
-    eqns = list[Eqn]()
-    for e in graph.eqns:
-        terms = Terms(e, makers, tuning) if has_short_sums(e, tuning) else None
-        eqns += terms.eqns if terms is not None and terms.found else (e,)
-    return Graph(graph.inputs, tuple(eqns), graph.outputs, graph.consts)
-
-
-def has_short_sums(eqn: Eqn, tuning: ShortSums) -> bool:
-    if not isinstance(eqn.op, ReduceSum) or len(eqn.op.axes) != 1:
-        return False
-    x, (axis,) = eqn.inputs[0].type, eqn.op.axes
-    few = 1 < x.shape[axis] <= tuning.terms and x.size >= tuning.elements
-    return few and x.dtype in (FLOAT32, FLOAT64)
-
-
-@final
-class Terms:
-    """The terms of a sum. `found`: whether they are made of small arrays, by few equations; `eqns`:
-    those, and the sum of the terms.
-    """
-
-    def __init__(self, eqn: Eqn, makers: Makers, tuning: ShortSums) -> None:
-        self.makers, self.source, self.tuning = makers, eqn.source, tuning
-        self.eqns, self.made = list[Eqn](), dict[tuple[Var, int, int], Atom]()
-        (x,), (out,), (axis,) = eqn.inputs, eqn.outs, eqn.op.axes  # type: ignore[attr-defined]
-        self.large, count = x.type.size, x.type.shape[axis]
-        self.found = isinstance(x, Var) and self.is_small(x, count)
-        if self.found:
-            first, *others = (self.term(x, axis, k) for k in range(count))
-            for each in others:
-                first = self.add(ADD, first, each)
-            assert isinstance(first, Var)
-            last = self.eqns.pop()
-            self.eqns.append(replace(last, outs=(out,)))
-
-    def is_small(self, x: Var, count: int) -> bool:
-        """True if nothing that is as large is read, and few equations make x."""
-        seen, waiting, number = set[Var](), [x], 0
-        while waiting:
-            v = waiting.pop()
-            if v in seen or not v.type.shape:
-                continue
-            seen.add(v)
-            if (e := self.within(v)) is None:
-                if v.type.size * self.tuning.times > self.large:
-                    return False
-                continue
-            number += 1
-            waiting += (a for a in e.inputs if isinstance(a, Var))
-        return 0 < number * count <= self.tuning.equations
-
-    def within(self, v: Var) -> Eqn | None:
-        """The elementwise equation, or the broadcast, that makes a value."""
-        e = self.makers.get(v)
-        if e is None or len(e.outs) > 1 or e.op.effect or isinstance(e.op, Draw):
-            return None
-        return e if isinstance(e.op, Pointlike | BroadcastInDim) else None
-
-    def add(self, op: Op, *inputs: Atom) -> Var:
-        var = Var(*op.infer(*(x.type for x in inputs)))
-        self.eqns.append(Eqn(op, inputs, (var,), self.source))
-        return var
-
-    def term(self, x: Atom, axis: int, k: int) -> Atom:
-        """The elements of x at a place along an axis, which they do not have."""
-        if not isinstance(x, Var) or not x.type.shape:
-            return x
-        found = self.made.get((x, axis, k))
-        if found is None:
-            found = self.made[x, axis, k] = self.at(x, axis, k)
-        return found
-
-    def at(self, x: Var, axis: int, k: int) -> Atom:
-        e, shape = self.within(x), x.type.shape
-        rest = (*shape[:axis], *shape[axis + 1 :])
-        if e is None:
-            start = tuple(k if n == axis else 0 for n in range(len(shape)))
-            stop = tuple(k + 1 if n == axis else size for n, size in enumerate(shape))
-            return self.add(Reshape(rest), self.add(Slice(start, stop, (1,) * len(shape)), x))
-        if not isinstance(e.op, BroadcastInDim):
-            return self.add(e.op, *(self.term(a, axis, k) for a in e.inputs))
-        (y,), dims = e.inputs, [d - (d > axis) for d in e.op.dims if d != axis]
-        if axis in e.op.dims:
-            n = e.op.dims.index(axis)
-            y = self.term(y, n, k if y.type.shape[n] > 1 else 0)
-        return self.add(BroadcastInDim(rest, tuple(dims)), y)
 
 
 # -------- Products of mixed precision whose float32 results would be stored between kernels give

@@ -54,20 +54,35 @@ class OrderStatistics(Op):
 
 def order_statistics(graph: Graph, context: Context = NOTHING) -> Graph:
     """The graph with selections in place of sorts of which few elements are read."""
-    sorts = {e.outs[0]: e for e in graph.eqns if isinstance(e.op, Sort)}
-    most, read = context.tuning.statistics, read_slices(graph, sorts)
+    tuning, on_gpu = context.tuning, context.caps is not None
+    sorts = {
+        e.outs[0]: e
+        for e in graph.eqns
+        if isinstance(e.op, Sort)
+        and not (on_gpu and e.inputs[0].type.shape[e.op.axis] > tuning.selected)
+    }
+    most, read = tuning.statistics, read_slices(graph, sorts)
     found = {v: ranks for v, slices in read.items() if (ranks := ranks_of(sorts[v], slices, most))}
     if not found:
         return graph
     chosen = {v: Var(selection(sorts[v], ranks).infer(v.type)[0]) for v, ranks in found.items()}
+    whole: dict[Var, Var] = {}
+    for eqn in graph.eqns:  # a slice of all that is chosen is what is chosen
+        source = eqn.inputs[0] if eqn.inputs else None
+        if isinstance(source, Var) and source in chosen and eqn.outs[0].type == chosen[source].type:
+            whole.setdefault(source, eqn.outs[0])
+    chosen |= whole
     eqns = []
     for eqn in graph.eqns:
         source = eqn.inputs[0] if eqn.inputs else None
         if eqn.outs and (y := eqn.outs[0]) in found:
             eqn = replace(eqn, op=selection(eqn, found[y]), outs=(chosen[y],))
-        elif isinstance(source, Var) and source in found:
+        elif source in found:
+            assert isinstance(source, Var)
             op, axis = eqn.op, sorts[source].op.axis  # type: ignore[attr-defined]
             assert isinstance(op, Slice)
+            if eqn.outs[0] is chosen[source]:
+                continue
             eqn = replace(eqn, op=moved_to_ranks(op, axis, found[source]), inputs=(chosen[source],))
         eqns.append(eqn)
     return Graph(graph.inputs, tuple(eqns), graph.outputs, graph.consts)

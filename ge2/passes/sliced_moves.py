@@ -8,13 +8,24 @@ that is there is an address. So pooling with a stride copies nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import final
 
 from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Op, Var, without_dead_code
 from ge2.ops.graphs.region import Region, readers_of
 from ge2.ops.shape import BroadcastInDim, Concatenate, Pad, Slice
+
+
+def with_slices_first(graph: Graph, inside: Callable[[Graph], Graph]) -> Graph:
+    """The graph as a pass leaves it that puts joins and pads `inside` regions, those of strided slices
+    if all of them find room there.
+    """
+    found, sliced = inside(graph), sliced_moves(graph)
+    if sliced is graph:
+        return found
+    other = inside(sliced)
+    return other if sum(map(is_join, other.eqns)) <= sum(map(is_join, found.eqns)) else found
 
 
 def sliced_moves(graph: Graph) -> Graph:

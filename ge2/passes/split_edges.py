@@ -17,6 +17,7 @@ from ge2.passes.context import NOTHING, Context, Splitting
 from ge2.passes.fold import on_host
 from ge2.passes.fuse import BETWEEN, gathered
 from ge2.passes.fusion_group import Group, fusible, joint, merged, too_large
+from ge2.passes.moves_inside import is_part
 
 # -------- Elementwise work on shifted, padded or joined arrays is cut where those are cut.
 # y = add (pad low=1 a) (concatenate b c) -> y = concatenate (the first element) (all that reads a
@@ -51,10 +52,6 @@ def is_moved(eqn: Eqn) -> bool:
     if isinstance(op, Pad):
         return not any(op.inner) and min(*op.low, *op.high, 0) >= 0
     return isinstance(op, Concatenate)
-
-
-def is_part(eqn: Eqn) -> bool:
-    return isinstance(eqn.op, Slice) and set(eqn.op.step) <= {1}
 
 
 @final

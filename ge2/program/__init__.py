@@ -30,7 +30,7 @@ from ge2.ops.reduce import ArgReduce, Reduce, Running
 from ge2.ops.shape import Barrier, Concatenate, Constant, Identity, Iota, Unary
 from ge2.ops.sort import Ordering, SearchSorted, TopK
 from ge2.ops.user_ops import Own
-from ge2.passes.roll import compile_seconds
+from ge2.passes.loops.roll import compile_seconds
 from ge2.passes.take_to_mask import Index
 
 # -------- The program that the runtime sees of a graph: steps in order, and where each array is and
@@ -94,6 +94,11 @@ class Program:
         """The number of steps of these kinds."""
         found = Counter(step.kind for step in self.steps)
         return sum(found[kind] for kind in kinds)
+
+    def home(self, v: Var) -> Buffer:
+        """The buffer in whose memory a value is: of a view, that of its base."""
+        found = self.buffers[v]
+        return found.base or found
 
     def layout(self, v: Var) -> Layout:
         return self.layouts.get(v) or plain(v.type.shape)
@@ -252,6 +257,11 @@ class Inner:
     nbytes: int
     bind: Callable[[Any], Bound]
     run: Callable[..., list[Any]]
+
+    @staticmethod
+    def alone(run: Callable[..., list[Any]]) -> Inner:
+        """A program that needs nothing of another program's arena."""
+        return Inner(0, lambda arena: (), lambda bound, *arrays: run(*arrays))
 
 
 def bound(inner: Sequence[Inner], arena: Any) -> tuple[Bound, ...]:

@@ -1,4 +1,4 @@
-"""The assembler of a program: what all targets share of writing its Python text, and of timing it."""
+"""The assembler of a program: what all targets share to write its Python text and to time it."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from ge2.base.tracebacks import hides
 from ge2.codegen.layout import Line
 from ge2.ir import Atom, Eqn, Graph, Names, Var, write
 from ge2.ir.text import atom_text, op_text
-from ge2.ops.graphs.region import ProductRegion, Region, Resident
+from ge2.ops.graphs.region import Region, Resident
 from ge2.program import Cost, array_bytes, cost
 
 WIDTH = 104  # of a comment
@@ -255,7 +255,6 @@ def names(given: Iterable[str]) -> Iterator[str]:
 
 def record_of(made: Made, name: str, calls: int) -> KernelRecord:
     graph = made.eqn.op.graph if isinstance(made.eqn.op, Region | Resident) else alone(made.eqn)
-    graph = made.eqn.op.flat if isinstance(made.eqn.op, ProductRegion) else graph
     known = Names()
     region = write(graph, names=known)
     return KernelRecord(
@@ -359,7 +358,6 @@ def path(source: Source) -> Path:
 def sources(eqn: Eqn) -> list[Source]:
     """The user's lines of a step: of all that is in a region."""
     eqns = eqn.op.graph.eqns if isinstance(eqn.op, Region | Resident) else (eqn,)
-    eqns = eqn.op.flat.eqns if isinstance(eqn.op, ProductRegion) else eqns
     return list(dict.fromkeys(e.source for e in eqns if e.source is not None))
 
 

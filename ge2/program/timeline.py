@@ -1,4 +1,4 @@
-"""When each array of a program is there, and where: lifetimes, offsets, the arena."""
+"""The lifetimes of a program's arrays, and their offsets in the arena."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Final, final
 from ge2.base.record import computed, record
 from ge2.base.source import Printed, Source, size_words, table
 from ge2.ir import Atom, Eqn, Var
-from ge2.ops.graphs.region import ProductRegion, Region
+from ge2.ops.graphs.region import Region
 from ge2.ops.shape import Constant
 from ge2.program import END, Buffer, Concurrent, Program
 
@@ -310,13 +310,6 @@ def line(eqn: Eqn, i: int) -> str:
     region, that of the equation in it.
     """
     source: Source | None = eqn.source
-    if isinstance(eqn.op, ProductRegion):
-        rest = eqn.op.rest
-        return (
-            line(rest, rest.outs.index(eqn.op.graph.outputs[i]))
-            if i < len(eqn.outs)
-            else str(source or "")
-        )
     if isinstance(eqn.op, Region) and i < len(eqn.op.graph.outputs):
         made = eqn.op.graph.outputs[i]
         inner = next((e for e in eqn.op.graph.eqns if made in e.outs), None)

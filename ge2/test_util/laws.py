@@ -26,7 +26,7 @@ from ge2.ir.text import op_text
 from ge2.ops import KNOWN, REPLACED, Pointwise
 from ge2.ops.pointlike import check_calls
 from ge2.targets.cuda.device import Device, download, upload
-from ge2.transforms.graphs.rules import DERIVE, jvp_graph, vjp_graph, vmap_graph
+from ge2.transforms.graphs import DERIVE, jvp_graph, vjp_graph, vmap_graph
 
 Rng = np.random.Generator
 Arrays = Sequence[Any]

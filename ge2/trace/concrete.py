@@ -1,4 +1,4 @@
-"""What traced values are, where it can be known; and searches for NaNs, and for values that escape."""
+"""The values of traced arrays, where they can be known; searches for NaNs and escaped tracers."""
 
 from __future__ import annotations
 

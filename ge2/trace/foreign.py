@@ -1,4 +1,4 @@
-"""Functions of others, SciPy's among them, given traced values."""
+"""Functions of other packages, SciPy's among them, that are called with traced values."""
 
 from __future__ import annotations
 

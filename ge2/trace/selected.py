@@ -25,7 +25,7 @@ from ge2.base.errors import (
 from ge2.base.source import Source, here
 from ge2.base.tracebacks import hides_methods
 from ge2.ir import Atom, Literal, Var, is_traced, type_of
-from ge2.numpy.access.indexing import as_mask, taken_in_turn
+from ge2.numpy.access import as_mask, taken_in_turn
 from ge2.numpy.access.selecting import MovingSlice, harmless
 from ge2.numpy.composite import known_elements
 from ge2.numpy.elementwise import UFUNCS

@@ -20,7 +20,7 @@ from ge2.transforms.branches import cond as cond
 from ge2.transforms.branches import stop_gradient as stop_gradient
 from ge2.transforms.custom import custom_jvp as custom_jvp
 from ge2.transforms.custom import custom_vjp as custom_vjp
-from ge2.transforms.graphs.rules import float0 as float0
+from ge2.transforms.graphs import float0 as float0
 from ge2.transforms.pullback import checkpoint as checkpoint
 from ge2.transforms.pullback import checkpoint_name as checkpoint_name
 from ge2.transforms.pullback import remat as remat

@@ -15,8 +15,8 @@ from ge2.ir import Flags, Graph, type_of, without_dead_code
 from ge2.trace import Closed, run
 from ge2.trace.writes import Writes
 from ge2.transforms.arguments import Arguments, Results, checked_type, numbered, owned
+from ge2.transforms.graphs import DERIVE, empty, vjp_graph
 from ge2.transforms.graphs.partition import DISPATCH, partition
-from ge2.transforms.graphs.rules import DERIVE, empty, vjp_graph
 from ge2.transforms.pullback import (
     Derivative,
     Memory,

@@ -36,7 +36,7 @@ from ge2.trace import ABSTRACT, Closed, Input, check_type, is_traced, stage, tit
 from ge2.trace.stage import common_place
 from ge2.trace.tracer import located
 from ge2.trace.writes import Changing, Writes, is_scalar
-from ge2.transforms.graphs.rules import empty, float0, is_float0
+from ge2.transforms.graphs import empty, float0, is_float0
 from ge2.tree import map as tree_map
 
 __all__ = ["Given"]

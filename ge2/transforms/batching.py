@@ -27,7 +27,7 @@ from ge2.transforms.arguments import (
     parameters_at,
     placed,
 )
-from ge2.transforms.graphs.rules import DERIVE, is_float0, vmap_graph
+from ge2.transforms.graphs import DERIVE, is_float0, vmap_graph
 from ge2.transforms.pullback import remembering
 
 # -------- `vmap`: a function over an axis of its arguments.

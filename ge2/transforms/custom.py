@@ -24,7 +24,7 @@ from ge2.ops.graphs.custom import CustomJvp, CustomVjp, with_consts
 from ge2.trace import Closed, Input, stage, tidy, title_of
 from ge2.transforms.arguments import Arguments, Results, Static, at_top, leaves_like, parameters
 from ge2.transforms.branches import common_types, conformed, retyped, widened
-from ge2.transforms.graphs.rules import empty, zero
+from ge2.transforms.graphs import empty, zero
 from ge2.transforms.pullback import like
 
 Function = Callable[..., Any]

@@ -43,7 +43,7 @@ from ge2.trace import Input, is_traced, run, stage, tidy, title_of
 from ge2.transforms.arguments import Arguments, Results, is_array
 from ge2.transforms.branches import conformed
 from ge2.transforms.custom import CustomRule, Made, custom_vjp, filled, paired
-from ge2.transforms.graphs.rules import embedded
+from ge2.transforms.graphs import embedded
 from ge2.transforms.loops import map as loop_map
 from ge2.tree import map as tree_map
 

@@ -1,4 +1,4 @@
-"""The functions that `vjp` returns, `checkpoint`, and derivatives that eager calls repeat."""
+"""The functions that `vjp` returns, `checkpoint`, and a cache of derivatives for eager calls."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from ge2.transforms.arguments import (
     leaves_like,
     owned,
 )
-from ge2.transforms.graphs.rules import empty, is_float0
+from ge2.transforms.graphs import empty, is_float0
 from ge2.tree import map as tree_map
 
 if TYPE_CHECKING:

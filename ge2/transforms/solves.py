@@ -1,4 +1,4 @@
-"""Solvers whose derivative is that of the equation, and linear functions turned around."""
+"""Solvers differentiated by the equation that they solve, and transposed linear functions."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from ge2.trace import is_traced as is_tracer
 from ge2.transforms.api import active_inputs, gradient_like, linearize
 from ge2.transforms.arguments import Arguments, Results, ShapeDtypeStruct, at_top, owned
 from ge2.transforms.branches import common, retyped, widened
-from ge2.transforms.graphs.rules import DERIVE, vjp_graph
+from ge2.transforms.graphs import DERIVE, vjp_graph
 from ge2.transforms.pullback import cotangents
 
 # -------- Linear functions turned around: from cotangents of the result to those of the arguments.

@@ -17,7 +17,7 @@ import ge2
 from ge2.base import arrays
 from ge2.base.detect import toolchain
 from ge2.base.source import Ge2Warning
-from ge2.dispatch import donation
+from ge2.dispatch import arguments as donation
 from ge2.targets.cuda.launch.library_call import made_now
 from tests.fake_cupy import stand_in
 

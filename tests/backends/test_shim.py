@@ -19,8 +19,8 @@ import pytest
 from ge2.base.config import config
 from ge2.base.errors import CompileError, CompilerTrouble, InputError, KernelError
 from ge2.targets.cuda.emulator import ShimDevice, _aligned, _parameter
+from ge2.targets.cuda.emulator.shim import launcher
 from ge2.targets.cuda.limits import A100, B200, H100, H200, KNOWN
-from ge2.targets.cuda.shim import launcher
 
 pytestmark = pytest.mark.skipif(
     not sys.platform.startswith("linux"),

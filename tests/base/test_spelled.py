@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ge2
-from ge2.base.compiled_trees import builder, matcher
 from ge2.base.pytree import flatten
+from ge2.dispatch.arguments import builder, matcher
 
 
 class Pair(NamedTuple):

@@ -17,7 +17,7 @@ import pytest
 import ge2
 from ge2 import lax
 from ge2.base.config import config
-from ge2.cli.main import main
+from ge2.cli import main
 from ge2.compile.compile import compile_graph
 from ge2.targets.cuda.emulator import OfflineDevice
 from ge2.targets.cuda.limits import A100, H200, Limits
@@ -150,7 +150,7 @@ def test_what_the_host_has_to_see() -> None:
 
 def test_a_small_product_takes_in_a_region() -> None:
     found = choices(layer, array(32, 64), array(64, 32), array(32))
-    assert found == {"product_region_0": [JOINED, APART]}
+    assert found == {"contraction_0": [JOINED, APART]}
 
 
 def test_a_large_product_is_the_librarys_and_a_region() -> None:

@@ -18,7 +18,7 @@ from ge2.choice import record
 from ge2.choice.problem import Pin
 from ge2.targets.c.kernels.generated import CRegion
 from ge2.targets.cuda.kernels.generated import CudaRegion, CudaResident
-from ge2.targets.cuda.kernels.products import CudaProduct, CudaProductRegion
+from ge2.targets.cuda.kernels.products import CudaProduct, CudaSmallContraction
 
 X = np.linspace(0, 1, 1 << 13, dtype=np.float32).reshape(64, 128)
 
@@ -87,7 +87,7 @@ def layer(a: Any, b: Any) -> Any:
     ("f", "xs", "family", "variant"),
     [
         (looped, (X[0],), CudaResident, "one block"),
-        (layer, (X[:16, :16], X[:16, 16:32]), CudaProductRegion, ""),
+        (layer, (X[:16, :16], X[:16, 16:32]), CudaSmallContraction, ""),
     ],
 )
 def test_several_steps_in_one_kernel_are_taken_apart(

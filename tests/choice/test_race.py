@@ -20,12 +20,13 @@ from ge2.choice import record
 from ge2.choice.bench import GUARD, Bench, Images, Prepared, Run, is_close
 from ge2.choice.choose import Candidate
 from ge2.choice.problem import Family, Problem, Variant
-from ge2.cli.main import main
+from ge2.cli import main
 from ge2.compile import compile, race
 from ge2.ir import Graph
 from ge2.program import Program
 from ge2.program.assembler import Clock, HostClock
-from ge2.targets.cuda.kernels.tensor_cores import Apart, GemmMmaPair, MadeBefore, OneByOne
+from ge2.targets.cuda.kernels.made import MadeBefore
+from ge2.targets.cuda.kernels.tensor_cores import Apart, GemmMmaPair, OneByOne
 from tests.together import needs_compiler
 
 
@@ -428,7 +429,7 @@ def test_on_measures_when_a_program_is_built(
 
 
 def test_off_is_a_function_of_code_and_chip_alone(raced: Callable[[str], None]) -> None:
-    from ge2.choice import problem as speed
+    from ge2.choice import built
     from ge2.targets.c.tuning import Caps
 
     with config.using(tune="off"):
@@ -436,7 +437,7 @@ def test_off_is_a_function_of_code_and_chip_alone(raced: Callable[[str], None]) 
     raced("one thread")
     ge2.jit(double).tune(BIG)
     usual = Caps(2).usual
-    speed.keep_speed(Caps(2).kind, usual.__class__(1.0, 1.0, 1, 1.0, 1.0, 1.0, 1.0))
+    built.keep_speed(Caps(2).kind, usual.__class__(1.0, 1.0, 1, 1.0, 1.0, 1.0, 1.0))
     assert Caps(2).speed != usual
     with config.using(tune="off"):
         ge2.clear_caches()

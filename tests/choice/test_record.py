@@ -16,8 +16,8 @@ from ge2.choice import record
 from ge2.choice.choose import Choice, choose, written
 from ge2.choice.problem import Family, Measured, Pin, Prefs, Problem, Variant
 from ge2.choice.record import class_of, code_of, keep
+from ge2.cli import main
 from ge2.cli.kernels import stale_lines
-from ge2.cli.main import main
 from ge2.codegen.text import whole
 from ge2.ir import ArrayType
 from ge2.ops.shape import Transpose

@@ -48,7 +48,7 @@ def program(f: Any, *shapes: tuple[int, ...], dtype: str = "f4") -> Executable:
 
 def images_of(made: Executable, name: str = "", signs: bool = True) -> Images:
     steps = [s for s in made.program.steps if s.kind in ("kernel", "matmul")]
-    step = next(s for s in steps if name in s.eqn.op.name)
+    step = next(s for s in steps if name in s.name)
     return Images(made.program, step, signs)
 
 
@@ -85,7 +85,7 @@ REGIONS = {
 def test_a_product_and_a_region(case: str) -> None:
     xs = [RNG.normal(size=shape).astype("f2") for shape in ((512, 768), (768, 1024), (768, 1024))]
     graph = ge2.jit(REGIONS[case]).trace(*xs).entry.graph
-    found = images_of(compile_graph(graph, device=OfflineDevice(H200)), "product_region")
+    found = images_of(compile_graph(graph, device=OfflineDevice(H200)), "contraction")
     assert len(found.repeats) == (3 if case == "a pair" else 2)
     with np.errstate(all="ignore"):
         wanted = Evaluate().apply(found.eqn.op, found.given())

@@ -175,6 +175,8 @@ def test_what_cannot_be_selected() -> None:
         select("sdpa", [X.astype(np.float16)] * 3, "c")
     with pytest.raises(InputError, match="'90a' is no architecture"):
         select("softmax", [X], "90a")
+    with pytest.raises(InputError, match="'sm_999' is no architecture of a GPU"):
+        select("softmax", [X], "sm_999")
     with pytest.raises(InputError, match="hw_caps is an architecture"):
         select("softmax", [X], 90)
     with pytest.raises(InputError, match="there is no operation 'sofmax'"):

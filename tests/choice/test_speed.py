@@ -11,7 +11,7 @@ import pytest
 
 import ge2
 from ge2.base.config import config
-from ge2.choice import problem, record
+from ge2.choice import built, record
 from ge2.choice.choose import candidates
 from ge2.choice.problem import Prefs, Speed, bytes_of
 from ge2.compile import compile
@@ -27,10 +27,10 @@ MATRIX = {"contract": ((1,), (0,)), "beside": ((), ())}
 def folder(tmp_path: Path) -> Iterator[None]:
     with config.using(cache_dir=str(tmp_path)):
         record.forget()
-        problem._known.clear()
+        built._known.clear()
         yield
     record.forget()
-    problem._known.clear()
+    built._known.clear()
 
 
 def test_the_slower_of_bytes_and_operations() -> None:
@@ -60,7 +60,7 @@ def test_a_probe_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     assert caps.speed == caps.usual
     found = compile.probe(caps, None)
     assert caps.speed == found and min(found.moved, found.single, found.double, found.launch) > 0
-    assert problem.probed(Caps(1).kind) is not None  # variants do with one thread
+    assert built.probed(Caps(1).kind) is not None  # variants do with one thread
     monkeypatch.setattr(compile, "processor", None)
     assert compile.probe(caps, None) == found
     assert not record.entries()  # it is no measurement of a kernel
@@ -89,7 +89,7 @@ def test_on_a_chip_nobody_tuned_for_predictions_decide() -> None:
         assert (choice.taken.title, choice.by) == ("product by BLAS", by)
     slow = Speed(1e12, 2e12, 1 << 20, 1e13, 5e12, 1e11, 1e-6)
     caps = choice.caps
-    problem.keep_speed(caps.kind, slow)  # a library that is slow there
+    built.keep_speed(caps.kind, slow)  # a library that is slow there
     again = select("dot_general", [x, x], chip, **MATRIX)
     assert again.taken.title == "product in CUDA"
     times = [

@@ -14,7 +14,7 @@ from ge2 import kernels
 from ge2.base.config import config
 from ge2.base.errors import CompileError, InputError
 from ge2.choice.user_kernels import load
-from ge2.cli.main import main
+from ge2.cli import main
 from ge2.compile.user_kernels import substituted
 from ge2.dispatch import user_kernels
 from ge2.ops.graphs.region import evaluated
@@ -359,6 +359,12 @@ def test_it_is_launched_as_it_is(folder, gated):
     kernels.launch("gated_gradient", (x, w, np.ones_like(x), gx, gw))
     want = ge2.grad(lambda x, w: gated(x, w).sum(), (0, 1))(x, w)
     assert np.allclose(gx, want[0], atol=1e-5) and np.allclose(gw, want[1], atol=1e-5)
+    for stream in (0, 140_000):
+        with pytest.raises(InputError, match=f"{stream} is no CuPy stream"):
+            kernels.launch("gated", (x, w, y), stream=stream)
+    for variant in (2, -1, None):
+        with pytest.raises(InputError, match=f"no variant {variant}"):
+            kernels.launch("gated", (x, w, y), variant=variant)
     with pytest.raises(InputError, match="gated_gradient"):
         kernels.launch("gated_gradent", ())
     with pytest.raises(InputError, match="gated takes arrays, of its operands"):

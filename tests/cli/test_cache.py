@@ -13,7 +13,7 @@ import ge2
 from ge2.base.cache import cache, content_key
 from ge2.base.config import config
 from ge2.choice.record import store
-from ge2.cli.main import main
+from ge2.cli import main
 
 ABOUT = {
     "kind": "cubin",

@@ -8,7 +8,7 @@ import pytest
 
 from ge2.base.config import config
 from ge2.base.errors import DeviceError
-from ge2.cli.main import main
+from ge2.cli import main
 from ge2.targets.cuda.emulator import OfflineDevice, limits_of
 from ge2.targets.cuda.limits import A100, B200, H100
 from ge2.targets.cuda.load import nvrtc
@@ -105,7 +105,7 @@ def test_derivatives_and_what_is_done_elsewhere(model, said):
     text = said(f"{model}:loss", "--grad", "--args", "f32[2048,1024]", "x=f32[16,2048]")
     assert "besides: 2 matrix products" in text
     text = said(f"{model}:loss", "--grad", "--args", "f32[64,32]", "x=f32[128,64]")
-    assert "product_region_" in text and "matrix product" not in text
+    assert "contraction_" in text and "matrix product" not in text
     text = said(f"{model}:grow", "--args", "f32[1000]")
     assert "1 kernel for" in text and "resident_kernel_0" in text
     text = said(f"{model}:grow", "--args", "f32[8000000]")

@@ -11,9 +11,8 @@ import pytest
 
 import ge2
 from ge2.base.config import config
-from ge2.cli import demo
+from ge2.cli import demo, main
 from ge2.cli import demo as digits
-from ge2.cli.main import main
 from tests import fake_cupy
 from tests.exhaustive import SAMPLING
 from tests.fake_cupy import stand_in
@@ -116,7 +115,7 @@ def test_training_on_a_gpu(monkeypatch, capsys):
         assert "__global__" in capsys.readouterr().out
     assert found["device"] == "cuda"
     assert "matmul" not in found["kernels"], "a product of the library"
-    assert found["kernels"]["small product"] + found["kernels"]["product region"] == 3 + 3 + 2
+    assert found["kernels"]["small product"] + found["kernels"]["contraction"] == 3 + 3 + 2
     assert found["loss"] == pytest.approx(want["loss"], rel=1e-3)
     assert found["accuracy"] == pytest.approx(want["accuracy"], abs=0.02)
 
@@ -131,7 +130,7 @@ def test_a_step_on_a_gpu_is_launches_alone():
         low = ge2.jit(digits.train_step).lower(state, data.train_x[:128], data.train_y[:128])
         program, text = low.executable.program, low.compile().as_text("python")
     assert {step.kind for step in program.steps} == {"view", "kernel", "matmul", "host"}
-    products = program.count("matmul"), sum(step.name == "product_region" for step in program.steps)
+    products = program.count("matmul"), sum(step.name == "contraction" for step in program.steps)
     assert products == (1, 7), "8 products, of which 7 go on with what is done to their elements"
     assert "upload(" not in text
 

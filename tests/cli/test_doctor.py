@@ -14,9 +14,8 @@ import pytest
 from ge2.base.cache import Cache
 from ge2.base.config import config
 from ge2.base.errors import CacheTrouble, CompileError
-from ge2.cli import doctor
+from ge2.cli import doctor, main
 from ge2.cli.doctor import ABSENT, BROKEN, CHECKS, FLAWLESS, Line
-from ge2.cli.main import main
 from ge2.targets.cuda.limits import H200
 from ge2.targets.cuda.load.toolkit import Driver
 

@@ -13,7 +13,7 @@ FULL = Path("/dev/full")
 
 @pytest.mark.skipif(not FULL.exists(), reason="this system has no device that is always full")
 def test_a_full_disk_is_a_line_and_an_exit_code() -> None:
-    code = "import sys; from ge2.cli.main import main; sys.exit(main(['cache', 'list']))"
+    code = "import sys; from ge2.cli import main; sys.exit(main(['cache', 'list']))"
     with FULL.open("w") as output:
         run = subprocess.run(
             [sys.executable, "-c", code],

@@ -7,8 +7,7 @@ import sys
 import pytest
 
 from ge2.base.errors import InputError
-from ge2.cli import demo
-from ge2.cli.main import main
+from ge2.cli import demo, main
 
 
 def test_without_a_command_it_prints_its_help(capsys):
@@ -72,7 +71,7 @@ def test_an_interrupt_is_a_line_and_an_exit_code(monkeypatch, capsys):
 
 def test_it_runs_as_a_module():
     found = subprocess.run(
-        [sys.executable, "-m", "ge2.cli.main", "nonsense"],
+        [sys.executable, "-m", "ge2", "nonsense"],
         capture_output=True,
         text=True,
         check=False,

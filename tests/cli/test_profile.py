@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from ge2.base.config import config
+from ge2.cli import main
 from ge2.cli.kernels import microseconds
-from ge2.cli.main import main
 from ge2.compile import compile as peaks
 from ge2.targets.cuda.load.toolkit import driver
 from tests.fake_cupy import stand_in

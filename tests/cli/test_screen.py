@@ -4,7 +4,7 @@ import io
 
 import pytest
 
-from ge2.cli.load import Progress, milliseconds
+from ge2.cli import Progress, milliseconds
 
 
 class Terminal(io.StringIO):

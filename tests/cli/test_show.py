@@ -14,7 +14,7 @@ import ge2
 from ge2.base.detect import toolchain
 from ge2.base.errors import InputError
 from ge2.choice.arguments import arguments
-from ge2.cli.main import COMMANDS, main
+from ge2.cli import COMMANDS, main
 
 needs_compiler = pytest.mark.skipif(toolchain() is None, reason="no C compiler")
 F32 = np.dtype(np.float32)

@@ -103,6 +103,20 @@ def test_the_numbers(f: Any, rows: int) -> None:
 
 
 @needs_compiler
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("shape", [(3, 0), (0, 3), (0, 0)], ids=str)
+def test_a_half_may_read_what_has_no_elements(shape: tuple[int, ...]) -> None:
+    def f(x: Any) -> Any:
+        deviation = np.std(x, axis=0)
+        return np.all(deviation), deviation[::-1]
+
+    with config.using(executor="shim"):
+        found = ge2.jit(f)(np.ones(shape, F32))
+    for y, w in zip(found, f(np.ones(shape, F32)), strict=True):
+        np.testing.assert_array_equal(y, w)
+
+
+@needs_compiler
 def test_the_numbers_of_a_loss() -> None:
     z, mean = drawn(70, 10), drawn(10)
     y = np.random.default_rng(0).integers(0, 10, 70)

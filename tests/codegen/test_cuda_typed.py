@@ -9,7 +9,7 @@ import pytest
 
 from ge2.base.arrays import BOOL, COMPLEX, HALF, INTEGERS, SHORT
 from ge2.codegen.user_kernels import baked
-from ge2.targets.c.emit import reductions as c
+from ge2.targets.c import emit as c
 from ge2.targets.cuda.emit import words as cuda
 from ge2.targets.cuda.emulator import ShimDevice
 from tests.templates.cuda_harness import needs_compiler

@@ -178,6 +178,18 @@ def test_pools_with_a_stride_are_one_kernel() -> None:
     assert "2 * v" in text
 
 
+def test_strided_slices_that_find_no_room_are_of_one_pad() -> None:
+    """It is written once, and not a part for each of them."""
+
+    def many(x: F) -> F:
+        p = np.pad(x, [(30, 30)] * 2)
+        return sum(p[i : i + 8 : 2, k : k + 60 : 2] for i in range(9) for k in range(9))
+
+    with config.using(executor="shim"):
+        lowered = ge2.jit(many).lower(numbers((6, 64), np.float32))
+    assert len(lowered.kernels) < 10
+
+
 PIXELS = [blurred, turned, weighed, held, gathered]
 
 

@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[2]
 COPIED = ("ge2", "templates", "tests", "docs", "conftest.py", "pyproject.toml", "README.md")
 BLOCK = re.compile(r"^( *)```(\w+)\n(.*?)^\1```$", re.DOTALL | re.MULTILINE)
 FILE = re.compile(r"(?:#|/\*|\{#) (\S+/\S+\.\w+).*\n")
-MODULES = {"ge2": "ge2.cli.main"}
+MODULES = {"ge2": "ge2.cli"}
 OURS = ("GE2_", "PYTEST_")  # settings of this run, of which the copy's have defaults
 
 # what the output of a recipe's commands must have, beside that they succeed

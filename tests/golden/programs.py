@@ -15,7 +15,7 @@ import numpy as np
 
 import ge2
 from ge2 import extend, lax, random
-from ge2.cli.load import arguments
+from ge2.cli import arguments
 from ge2.scipy import special
 
 
@@ -213,6 +213,20 @@ program.add("reduce_complex", lambda z: (z.sum(), z.mean(0)), "c128[64,8]")
 program.add("reduce_half_types", lambda x: (x.sum(), x.sum(0)), "f16[100,200]")
 
 
+@program("f32[2048,3]", targets=("cuda",))
+def pairs_forces(p):
+    def energy(p):
+        d = p[:, None] - p
+        return (1 / np.sqrt((d * d).sum(-1) + 1e-3)).sum()
+
+    return ge2.grad(energy)(p)
+
+
+@program("f32[40000,6]", "f32[40,6]", targets=("cuda",))
+def pairs_nearest(x, c):
+    return ((x[:, None] - c) ** 2).sum(-1).argmin(1)
+
+
 @program("f32[500,64]")
 def columns_normalised(x):
     return (x - x.mean(0)) / x.std(0)
@@ -285,6 +299,13 @@ program.add("scatter_add_ranked", add_at, "f32[30000,32]", "i32[3000]", "f32[300
 program.add("scatter_add_exact", add_at, "f64[200000]", "i64[200000]", "f64[200000]")
 program.add("scatter_add_blocks", add_at, "f64[1000]", "i64[20000]", "f64[20000]")
 program.add("scatter_add_by_digits", add_at, "f16[70000]", "i32[20000]", "f16[20000]")
+
+
+@program("f32[40000,32]", "i32[20000]", "f32[20000,32]", targets=("cuda",))
+def scatter_add_to_zeros(table, i, u):
+    return ge2.grad(lambda t: (np.take(t, i, 0) * u).sum())(table)
+
+
 program.add(
     "scatter_add_two_axes", lambda x, i, j: x.at[i, j].add(1), "i32[9,9]", "i64[300]", "i64[300]"
 )
@@ -313,7 +334,9 @@ program.add("scan_extremes", lambda x: np.maximum.accumulate(x[::-1]), "f16[5000
 program.add("scan_of_integers", lambda n: np.maximum.accumulate(n, 1), "i32[5,40]")
 program.add("sort", lambda x: np.sort(x, 0), "f32[200,3]")
 program.add("argsort", lambda x: np.argsort(x), "i16[7,50]")
-program.add("sort_long_lines", lambda x: np.sort(x, 1), "f64[3,700]", targets=CUDA)
+program.add("sort_long_lines", lambda x: np.sort(x, 1), "f64[3,1700]", targets=CUDA)
+program.add("sort_shared_lines", lambda x: np.sort(x, 1), "f64[3,70]", targets=CUDA)
+program.add("middle_of_lines", lambda x: np.sort(x, 1)[:, 4], "f32[50,9]", targets=CUDA)
 program.add("searchsorted", lambda line, x: np.searchsorted(line, x), "f64[99]", "f64[20]")
 program.add("top_k", lambda x: lax.top_k(x, 5), "f32[6,1000]")
 program.add("top_k_long", lambda x: lax.top_k(x, 50), "bf16[2,100000]", targets=CUDA)
@@ -382,6 +405,16 @@ program.add(
     "f16[69]",
     targets=CUDA,
 )
+
+
+@program("f32[2048,512]", "f32[1024,512]", "bf16[1024]", targets=CUDA)
+def layer_of_fp8(x: Any, w: Any, b: Any) -> Any:
+    """Of tiles that have stages of their own, and of results that are fp8 again."""
+    low = x.astype(ge2.numpy.float8_e4m3fn).astype(b.dtype)
+    y = low @ w.astype(ge2.numpy.float8_e4m3fn).T.astype(b.dtype)
+    return np.maximum(y + b, 0).astype(ge2.numpy.float8_e5m2)
+
+
 program.add("product_of_copies", np.matmul, "bf16[2047,2047]", "bf16[2047,2047]", targets=CUDA)
 program.add(
     "layer_of_copies",
@@ -413,12 +446,12 @@ program.add("products_many", np.matmul, "f32[65536,16,16]", "f32[65536,16,16]")
 
 
 @program("f32[4000,6,10]", "f32[4000,12,10]", "f32[12]", "f32[6,12]")
-def products_many_region(a, b, bias, x):
+def contractions_many(a, b, bias, x):
     return np.tanh(a @ np.swapaxes(b, 1, 2) + bias) + x
 
 
 @program("f32[64,256]", "f32[256,48]", "f32[48]")
-def product_region(x, w, b):
+def contraction(x, w, b):
     h = x @ w + b
     return np.maximum(h, 0), h > 0
 

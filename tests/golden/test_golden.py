@@ -65,7 +65,7 @@ VARIANTS = {
         "columns": r"threads side by side, of a block",
         "narrow columns": r"rows that a thread reads at once",
         "two stages": r"/\* A finish\.",
-        "product that goes on": r"/\* A product region\.",
+        "product that goes on": r"/\* A contraction region\.",
         "product of 16 x 16": r"ge2_small_product<",
         "product in tiles": r"terms that a block has at once",
         "scan of rows": r"threads of a line",

@@ -15,7 +15,7 @@ from ge2.base.cache import cache
 from ge2.base.config import config
 from ge2.base.errors import CompileError, DeviceError, InputError
 from ge2.base.source import Ge2Warning
-from ge2.cli.main import main
+from ge2.cli import main
 from ge2.targets.cuda.limits import double_ratio
 from ge2.targets.cuda.load.gpu import cupy, current_gpu, gpu
 from ge2.targets.cuda.load.toolkit import driver

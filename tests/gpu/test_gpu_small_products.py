@@ -128,7 +128,7 @@ def test_what_is_done_to_the_elements(
         wanted = [y.get() for y in f(*xs)]
     found = [y.get() for y in g(*xs)]
     kinds = [k.kind for k in g.lower(*xs).executable.kernels]
-    assert kinds.count("product region") == 2
+    assert kinds.count("contraction") == 2
     assert [y.tobytes() for y in found[:2]] == [y.tobytes() for y in wanted[:2]]
     close = 2e-2 if dtype in HALF else 1e-5
     np.testing.assert_allclose(
@@ -172,6 +172,6 @@ def test_many_and_what_follows(
     bias = drawn(rng, dtype, n)
     f = ge2.jit(lambda a, b, bias: np.maximum(a @ b + bias, 0))
     xs = [device.xp.asarray(x) for x in (a, b, bias)]
-    assert [x.kind for x in f.lower(*xs).executable.kernels] == ["product region"]
+    assert [x.kind for x in f.lower(*xs).executable.kernels] == ["contraction"]
     want = np.maximum(a.astype("f8") @ b.astype("f8") + bias, 0)
     np.testing.assert_allclose(f(*xs).get(), want, rtol=0, atol=1e-4 if dtype == F32 else 1e-12)

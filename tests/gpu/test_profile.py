@@ -11,7 +11,7 @@ import pytest
 
 import ge2
 from ge2.base.config import config
-from ge2.cli.main import main
+from ge2.cli import main
 from ge2.dispatch.explanation import profile
 from ge2.targets.cuda.load.gpu import EventClock, ceilings, current_gpu
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import ge2
-from ge2.cli.main import main
+from ge2.cli import main
 from ge2.errors import ArgumentError, FileError, InputError
 from ge2.io.training import Lines
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 import ge2
-from ge2.ops.graphs.region import ProductRegion
+from ge2.ops.graphs.contraction import is_contraction, steps_of
 from tests.kernels.wgmma_cases import BF16, DIGITS, F16, F32
 
 BY_WARPS = "mma product of operands that it makes"
@@ -120,8 +120,8 @@ def drawn(rng: np.random.Generator, dtype: Any, *shape: int) -> Any:
 def prologues(lowered: Any) -> list[tuple[str, int]]:
     """The kernels that make operands, and how many."""
     found = [(str(c.family.name), c.problem.op) for c in lowered.choices.values()]
-    regions = ((name, op) for name, op in found if isinstance(op, ProductRegion))
-    return [(name, len(op.prologues)) for name, op in regions if op.prologues]
+    regions = ((name, op) for name, op in found if is_contraction(op))
+    return [(name, n) for name, op in regions if (n := len(steps_of(op).prologues))]
 
 
 def bound(made: Any, other: Any, wanted: Any, dtype: Any, roundings: int) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from ge2.ops.graphs.region import ProductRegion
+from ge2.ops.graphs.contraction import is_contraction, steps_of
 
 F32, BF16 = np.dtype(np.float32), np.dtype(ml_dtypes.bfloat16)
 NAME = "small product and region in CUDA"
@@ -54,7 +54,7 @@ def drawn(rng: np.random.Generator, dtype: Any, *shape: int) -> Any:
 def prologues(lowered: Any) -> list[int]:
     """How many operands each product of a program makes."""
     ops = [choice.problem.op for choice in lowered.choices.values()]
-    return [len(op.prologues) for op in ops if isinstance(op, ProductRegion)]
+    return [len(steps_of(op).prologues) for op in ops if is_contraction(op)]
 
 
 def judge(found: Any, xs: Any, name: str) -> None:

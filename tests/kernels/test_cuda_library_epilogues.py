@@ -12,7 +12,8 @@ import pytest
 import ge2
 from ge2.base.config import config
 from ge2.choice.problem import Problem
-from ge2.ops.graphs.region import ProductRegion
+from ge2.ops.graphs.contraction import is_contraction
+from ge2.ops.graphs.region import Region
 from ge2.targets.cuda.emulator import ShimDevice
 from ge2.targets.cuda.kernels.libraries import BlasEpilogue
 from ge2.targets.cuda.launch.library_call import HostProduct, Wanted
@@ -23,12 +24,12 @@ from tests.kernels.wgmma_cases import BF16, F16, F32, drawn, exactly, judge
 from tests.together import needs_compiler
 
 
-def regions(function: Any, *structs: Any) -> list[ProductRegion]:
+def regions(function: Any, *structs: Any) -> list[Region]:
     """The products of a program that go on, by whatever kernel."""
     with config.using(executor="shim", tuning=(H200,)):
         chosen = ge2.jit(function).lower(*structs).choices.values()
     found = [getattr(choice.problem, "op", None) for choice in chosen]
-    return [op for op in found if isinstance(op, ProductRegion)]
+    return [op for op in found if is_contraction(op)]
 
 
 @needs_compiler
@@ -144,10 +145,8 @@ def test_each_choice_has_a_name_of_its_own() -> None:
     structs = [ge2.ShapeDtypeStruct(s, BF16) for s in shapes]
     with config.using(executor="shim", tuning=(H200,)):
         choices = ge2.jit(gradients).lower(*structs).choices
-    found = {
-        name: choices[name].taken.family.name for name in ("product_region_0", "dot_general_0")
-    }
-    assert found == {"product_region_0": "wgmma product and region", "dot_general_0": NAME}
+    found = {name: choices[name].taken.family.name for name in ("contraction_0", "dot_general_0")}
+    assert found == {"contraction_0": "wgmma product and region", "dot_general_0": NAME}
 
 
 def test_float32_has_no_second_pass_over_memory() -> None:

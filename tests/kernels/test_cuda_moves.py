@@ -26,6 +26,7 @@ from ge2.ir import ArrayType, Graph, Op
 from ge2.ops.index import Gather, Scatter, ScatterAdd, ScatterMax, ScatterMin, UpdateSlice
 from ge2.ops.random import UNSIGNED, RandomBits, RandomFold
 from ge2.ops.shape import Concatenate, Constant, Pad, Transpose
+from ge2.passes.indices import SumsAt
 from ge2.passes.take_to_mask import Index
 from ge2.targets.cuda.device import Caps
 from ge2.targets.cuda.emit import Source
@@ -242,6 +243,31 @@ def test_short_sums_are_in_the_order_of_the_indices(chip: Limits, rng: np.random
         index = rng.permutation(np.arange(count) % rows) if rows > 1 else np.zeros(count, int)
         found, wanted = added(x, rng.normal(size=(count, width)).astype(np.float32), index, chip)
         np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.exhaustive("chip", table="order of sums")
+@pytest.mark.parametrize("chip", [*RANKED, EMULATED], ids=["ranked", "digits", "others"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.float64], ids=str)
+def test_sums_of_zeros_are_written_whole(
+    dtype: Any, chip: Limits, rng: np.random.Generator
+) -> None:
+    """Whatever place has no update is cleared: before, between and behind those that have some, and
+    beside one that has all.
+    """
+    programs = Programs()
+    some = [
+        (90, 7, rng.integers(0, 90, 100)), (70, 4, rng.permutation(70)), (300, 3, np.full(500, 150)),
+        (1000, 1, rng.integers(400, 410, 70)), (33, 8, np.array([32])), (65, 2, np.arange(0, 65, 2)),
+    ]  # fmt: skip
+    for rows, width, index in some:
+        updates = rng.integers(-9, 9, (len(index), width)).astype(dtype)
+        given_ = [(programs.given(a), a) for a in (updates, index)]
+        programs.add(SumsAt((0,), (rows, width)), *given_)
+    both = rng.integers(0, 9, 80), rng.integers(0, 11, 80)
+    given_ = [(programs.given(a), a) for a in (rng.integers(-9, 9, (80, 4)).astype(dtype), *both)]
+    programs.add(SumsAt((0, 1), (9, 11, 4)), *given_)
+    for found, wanted in zip(results(programs, 0, 1, 2, chip=chip), programs.wanted, strict=True):
+        alike(found, wanted)
 
 
 @pytest.mark.exhaustive
@@ -476,16 +502,16 @@ ORDER = """
 extern "C" __global__ void __launch_bounds__(256) ranked(const int *places, int n, int *order, int *sorted) {
     ge2_rank(places, n, order, sorted);
 }
-extern "C" __global__ void __launch_bounds__(256) counted(const int *places, int n, int shift, int *counts) {
-    ge2_digit_counts(places, n, shift, counts);
+extern "C" __global__ void __launch_bounds__(256) counted(const int *places, int n, int shift, int tile, int *counts) {
+    ge2_digit_counts(places, n, shift, tile, counts);
 }
 extern "C" __global__ void __launch_bounds__(256) started(int *counts, int *totals, int tiles) {
     ge2_digit_starts(counts, totals, tiles);
 }
 extern "C" __global__ void __launch_bounds__(256) moved(
-    const int *places, const int *numbers, int n, int shift, const int *counts, const int *totals, int *order,
-    int *sorted) {
-    ge2_digit_moves(places, numbers, n, shift, counts, totals, order, sorted);
+    const int *places, const int *numbers, int n, int shift, int tile, const int *counts, const int *totals,
+    int *order, int *sorted) {
+    ge2_digit_moves(places, numbers, n, shift, tile, counts, totals, order, sorted);
 }
 """
 
@@ -502,19 +528,21 @@ def test_the_order_of_places(size: int, rng: np.random.Generator) -> None:
         module.get_function("ranked")((blocks,), (256,), (places, np.int32(size), order, ordered))
         np.testing.assert_array_equal(order, wanted)
         np.testing.assert_array_equal(ordered, places[wanted])
-        np.testing.assert_array_equal(by_digits(module, places, high), wanted)
+        tile = (256, 2048)[high % 2]
+        np.testing.assert_array_equal(by_digits(module, places, high, tile), wanted)
 
 
-def by_digits(module: Any, places: Any, high: int) -> Any:
-    n, tiles = np.int32(len(places)), -(-len(places) // 2048)
+def by_digits(module: Any, places: Any, high: int, tile: int) -> Any:
+    n, tiles = np.int32(len(places)), -(-len(places) // tile)
     numbers: Any = None
     for shift in range(0, high.bit_length(), 8):
         counts, totals = np.empty(256 * tiles, np.int32), np.empty(256, np.int32)
         order, ordered = np.empty((2, len(places)), np.int32)
-        module.get_function("counted")((tiles,), (256,), (places, n, np.int32(shift), counts))
+        sizes = n, np.int32(shift), np.int32(tile)
+        module.get_function("counted")((tiles,), (256,), (places, *sizes, counts))
         module.get_function("started")((256,), (256,), (counts, totals, np.int32(tiles)))
         given_: Sequence[Any] = (
-            places, numbers, n, np.int32(shift), counts, totals, order, ordered,
+            places, numbers, *sizes, counts, totals, order, ordered,
         )  # fmt: skip
         module.get_function("moved")((tiles,), (256,), given_)
         places, numbers = ordered, order

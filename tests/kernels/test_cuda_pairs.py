@@ -141,7 +141,7 @@ def test_no_spills(architecture: str, tile: tuple[str, str], name: str) -> None:
     xs = [np.zeros((512, 512), BF16)] * count
     with config.using(prefer=(FAMILIES[kind],), pins=(Pin(FAMILIES[kind], variant),)):
         found = kernels(function, *xs, arch=architecture)
-    ((kernel, text),) = [each for each in found if each[0].kind == "product region"]
+    ((kernel, text),) = [each for each in found if each[0].kind == "contraction"]
     (usage,) = compiled(text, architecture).kernels
     assert not usage.spills and usage.registers * kernel.block <= 1 << 16
 

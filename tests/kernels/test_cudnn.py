@@ -15,7 +15,7 @@ import pytest
 import ge2
 from ge2.base.config import config
 from ge2.errors import KernelError
-from ge2.ops.attention.facts import Band
+from ge2.ops.attention import Band
 from ge2.targets.cuda.emulator import ShimDevice
 from ge2.targets.cuda.launch import Launch
 from ge2.targets.cuda.launch.graph import gains

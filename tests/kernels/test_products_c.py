@@ -220,6 +220,15 @@ def test_thin_products_are_loops_and_tiny_ones_are_written_for_their_size():
         return " ".join(f.lower(np.ones(m), np.ones(n)).as_text("c").split()).replace("( ", "(")
 
     assert "ge2_product_terms_f64(rows, columns, 2, " in text((2, 2), (2, 16384))
+    rows, columns = text((300, 2), (2, 100)), text((3000, 2), (2, 3))
+    assert (
+        "ge2_product_terms_f64(rows, columns, 2, " in rows
+        and "rows * columns, columns, 1 )" in rows
+    )
+    assert (
+        "ge2_product_terms_f64(columns, rows, 2, " in columns
+        and "rows * columns, 1, columns )" in columns
+    )
     assert "ge2_product_tiny_f64(4, 4, 4, " in text((65536, 4, 4), (65536, 4, 4))
     assert (
         "ge2_product_terms" not in text((700, 700), (700, 700)).split("static void product_0(")[1]

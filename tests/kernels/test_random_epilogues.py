@@ -82,7 +82,7 @@ def test_random_epilogues_compile(seed: int) -> None:
     families = f"{kind} product", f"{kind} product and region"
     with config.using(prefer=families):
         found = kernels(program.function, *program.arrays.values(), arch="sm_90a")
-    (text,) = (text for kernel, text in found if kernel.kind == "product region")
+    (text,) = (text for kernel, text in found if kernel.kind == "contraction")
     assert not any(usage.spills for usage in compiled(text, "sm_90a").kernels)
 
 
@@ -97,5 +97,5 @@ def test_what_registers_do_not_hold_in_packs_is_taken_in_pairs(results: int, pac
 
     with config.using(prefer=("wgmma product", "wgmma product and region")):
         found = kernels(function, x, x, x, arch="sm_90a")
-    (text,) = (text for kernel, text in found if kernel.kind == "product region")
+    (text,) = (text for kernel, text in found if kernel.kind == "contraction")
     assert re.findall(r"int PACK +=\s+(\d+)", text) == [str(pack)]

@@ -15,7 +15,7 @@ from ge2.base.arrays import BOOL, FLOAT64, INT64
 from ge2.ir import ArrayType, Graph, Op, parse
 from ge2.ir.graph import Derive, GraphOp
 from ge2.ops.graphs.effects import HOLE, METHODS, host
-from ge2.transforms.graphs.rules import DERIVE
+from ge2.transforms.graphs import DERIVE
 from tests.laws.sample import Rng, Sample, numbers
 
 

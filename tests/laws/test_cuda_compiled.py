@@ -18,9 +18,9 @@ from ge2.cli.show import assemblers
 from ge2.compile.compile import compile_graph
 from ge2.ir import Graph
 from ge2.targets.cuda.emulator import OfflineDevice, limits_of
+from ge2.targets.cuda.emulator.shim import KERNEL
 from ge2.targets.cuda.load import nvrtc
 from ge2.targets.cuda.load.nvrtc import Binary, Order, compile_all
-from ge2.targets.cuda.shim import KERNEL
 from ge2.test_util.laws import graph_of, types_of
 from tests.exhaustive import SAMPLING, sampled
 from tests.laws.batched import Batch, rng_of

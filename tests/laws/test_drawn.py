@@ -17,7 +17,7 @@ from ge2 import ops
 from ge2.base.arrays import COMPLEX, FLOAT64, INEXACT
 from ge2.ir import Op, parse, type_of, verify, write
 from ge2.test_util.laws import batch, evaluate, graph_of, inexact, like, paired, pulled, types_of
-from ge2.transforms.graphs.rules import DERIVE, jvp_graph
+from ge2.transforms.graphs import DERIVE, jvp_graph
 from tests.exhaustive import examples
 from tests.laws.sample import EVERY, numbers
 from tests.laws.samples import distinct

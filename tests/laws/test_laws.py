@@ -16,7 +16,7 @@ from ge2.base.errors import NoRuleError
 from ge2.ir import type_of
 from ge2.test_util import laws
 from ge2.test_util.laws import DIFFERENTIABLE, graph_of, types_of
-from ge2.transforms.graphs.rules import DERIVE, jvp_graph
+from ge2.transforms.graphs import DERIVE, jvp_graph
 from tests.exhaustive import sampled
 from tests.laws.sample import Sample
 from tests.laws.samples import SAMPLES

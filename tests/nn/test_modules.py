@@ -253,6 +253,8 @@ class Torchlike(nn.Module):
         (lambda: setattr(nn.Linear(X), "bias", 0), r"the field 'bias' of a Linear[^$]*try  model = model.replace"),
         (lambda: Torchlike(), r"'layer' is no field of the module Torchlike[^$]*try  the field"),
         (lambda: nn.Sequential.of(nn.BatchNorm.init(3), np.tanh)(X), r"BatchNorm returns 2 values"),
+        (lambda: nn.BatchNorm.init(3)(X[:1]), r"BatchNorm in training takes several values[^$]*f32\[1,3\]"),
+        (lambda: nn.BatchNorm.init(3)(X[:0]), r"BatchNorm in training takes several values[^$]*training=False"),
     ],
 )  # fmt: skip
 def test_mistakes_name_what_where_and_a_way_out(f, message):

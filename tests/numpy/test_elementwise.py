@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import ge2
 import ge2.numpy as gnp
 from ge2.base.arrays import BFLOAT16, FP8
 from ge2.base.errors import ArgumentError, InputError, ShapeError, TypeRuleError
@@ -246,6 +247,22 @@ def test_operators_on_numbers_are_pythons(a: Any, b: Any) -> None:
 
 def test_a_weak_int_to_a_negative_power_is_a_float() -> None:
     assert weak(lambda x: x**-2, 4) == 4**-2
+
+
+@pytest.mark.parametrize("traced", [True, False], ids=["traced", "within a trace"])
+@pytest.mark.parametrize(
+    ("name", "a", "b"),
+    [("add", 2**63 - 1, 5), ("subtract", -(2**63), 1), ("multiply", 2**40, 2**40)]
+    + [(name, 7, 0) for name in ("floor_divide", "remainder", "divmod", "fmod")]
+    + [("power", 3, 100), ("left_shift", 1, 70), ("floor_divide", -(2**63), -1)],
+)  # fmt: skip
+@pytest.mark.filterwarnings("ignore:.*(divide by zero|overflow)")
+def test_functions_of_python_integers_are_of_int64(name: str, a: int, b: int, traced: bool) -> None:
+    want = getattr(np, name)(a, b)
+    f, constant = getattr(gnp, name), ge2.jit(lambda _: getattr(gnp, name)(a, b))
+    got = ge2.jit(lambda a, b: f(a, b))(a, b) if traced else constant(1.0)
+    assert np.array_equal(got, want)
+    assert np.asarray(got).dtype == np.asarray(want).dtype
 
 
 def test_a_weak_bool_is_inverted_logically() -> None:

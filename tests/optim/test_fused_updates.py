@@ -26,5 +26,5 @@ def test_what_the_host_makes_of_the_step_is_handed_to_the_kernel_as_numbers() ->
     with ge2.config.using(prefer=("wgmma product and region",)):  # two steps are thought quicker
         made = compile_graph(entry.graph, device=OfflineDevice(limits_of("sm_90a")))
     (source,) = (s for a in assemblers(made) for s in a.kernels.sources.values())
-    assert source.name == "product_region"
+    assert source.name == "contraction"
     assert [a.kind for a in source.kernel.given].count("value") == 2

@@ -328,6 +328,25 @@ def test_a_scale_falls_and_leaves_out_what_is_not_finite_and_grows_after_a_while
     assert p["w"].dtype == np.float16
 
 
+@pytest.mark.parametrize("bad", [(), (0,), (1,), (1, 2), (2, 3)], ids=str)
+def test_a_scale_around_gathered_gradients_drops_those_that_overflow(bad):
+    optimizer = optim.loss_scale(optim.accumulate(optim.sgd(1.0), 2), 1.0)
+    update = ge2.jit(optimizer.update)
+    w = np.zeros(1, np.float32)
+    state, finite = optimizer.init(w), 0
+    for step in range(6):
+        slope = np.full(1, np.inf if step in bad else finite + 1.0, np.float32)
+        finite += step not in bad
+        w, state = update(slope * state["scale"], state, w)
+        assert w == -sum(i + 1.5 for i in range(0, finite - finite % 2, 2))  # means of pairs
+
+
+def test_optimisers_of_no_parameters():
+    for optimizer in (optim.loss_scale(optim.adam(0.1)), optim.accumulate(optim.adam(0.1), 2)):
+        params, _ = optimizer.update({}, optimizer.init({}), {})
+        assert params == {}
+
+
 def test_a_scale_counts_steps_alike_compiled_and_not_and_is_one_program():
     """An infinite gradient is left out, and Adam's number of steps goes on in Python."""
     optimizer = optim.loss_scale(optim.adam(0.1))

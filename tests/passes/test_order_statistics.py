@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import ge2
+from ge2.base.config import config
 from ge2.compile.catalog import interpret
 from ge2.passes.reads import order_statistics
 from tests.passes.graphs import graph
@@ -74,3 +75,15 @@ def test_selections_are_the_elements_of_sorted_lines(dtype: Any, rng: np.random.
             for y, right in zip(f(given), chosen(wide), strict=True):
                 np.testing.assert_array_equal(y.astype(right.dtype), right)
     assert "order_statistics" in str(f.lower(given).kernels)
+
+
+@needs_compiler
+@pytest.mark.parametrize("executor", ["c", "shim"])
+def test_quantiles_select_the_elements_beside_them(executor: str, rng: np.random.Generator) -> None:
+    x = rng.standard_normal((37, 33))
+    with config.using(executor=executor):
+        f = ge2.jit(lambda x: np.percentile(x, 30, axis=1))
+        np.testing.assert_allclose(f(x), np.percentile(x, 30, axis=1), rtol=1e-12)
+        kernels = str(f.lower(x).kernels)
+    assert "order_statistics" in kernels
+    assert "gather" not in kernels

@@ -12,7 +12,7 @@ from ge2.compile.pipeline import rewritten
 from ge2.ops.graphs.loops import RepeatLoop, ScanLoop
 from ge2.passes import TIDY
 from ge2.passes.context import NOTHING, Context, Rolling, Tuning, run
-from ge2.passes.roll import roll
+from ge2.passes.loops.roll import roll
 from ge2.targets.cuda.limits import H200
 
 rng = np.random.default_rng(0)
@@ -222,3 +222,45 @@ def test_a_matrix_and_its_transpose_in_turns_are_one_constant() -> None:
     assert loop.op.length >= 11
     assert [a.type.shape for a in loop.inputs] == [(30, 30), (30,)]
     np.testing.assert_allclose(ge2.jit(scalings)(k, u), scalings(k, u))
+
+
+def driven(x):
+    """Steps in time, of which each has numbers of its own."""
+    v = x * 0.5
+    for i in range(24):
+        force = 0.7 * np.cos(0.3 * i)
+        x, v = x + 0.1 * v, v + 0.1 * (force - np.sin(x) - 0.2 * np.sin(v) - np.sin(x - 1))
+    return x, v
+
+
+def test_iterations_may_differ_in_numbers(executor):
+    """Those are rows of an array; the operations and their order are those of straight code."""
+    x = np.linspace(-3, 3, 1000)
+    assert [loop.length for loop in loops(driven, x)] in ([23], [24])
+    with ge2.config.using(passes_off=("roll",)):
+        want = ge2.jit(lambda x: driven(x))(x)
+    np.testing.assert_equal(ge2.jit(driven)(x), want)
+    np.testing.assert_allclose(want, driven(x), rtol=1e-12)
+
+
+def test_numbers_that_differ_are_no_elements_of_a_gpus_loop():
+    assert not loops(driven, np.empty(1000), context=Context(H200))
+
+
+def test_the_period_of_a_loop_that_repeats_within_an_iteration():
+    """Four times the same right side: what repeats soonest is not the iteration."""
+
+    def side(x):
+        return -np.sin(x) - 0.2 * x
+
+    def steps(x):
+        for _ in range(30):
+            a = side(x)
+            b = side(x + 0.1 * a)
+            c = side(x + 0.1 * b)
+            d = side(x + 0.2 * c)
+            x = x + 0.05 * (a + 2 * b + 2 * c + d)
+        return x
+
+    (loop,) = loops(steps, np.empty(1000))
+    assert loop.length == 30 and sum(e.op.name == "sin" for e in loop.body.eqns) == 4

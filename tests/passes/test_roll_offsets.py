@@ -16,7 +16,7 @@ from ge2.ir import Graph
 from ge2.ops.graphs.loops import ScanLoop
 from ge2.ops.graphs.while_loop import WhileLoop
 from ge2.passes.context import Context, Offsets, Tuning
-from ge2.passes.roll_offsets import roll_offsets
+from ge2.passes.loops.roll_offsets import roll_offsets
 from ge2.trace.stage import tidy
 
 EAGER = Tuning(offsets=Offsets(equations=20, writes=4, worth=20))
@@ -299,6 +299,63 @@ def test_what_is_outside_of_a_part_counts_for_nothing(rng: np.random.Generator) 
 
         with config.using(tuning=(EAGER,)):
             np.testing.assert_allclose(ge2.jit(f)(a), f(a), rtol=1e-12)
+
+
+def filters(seen, start):
+    """Elementwise steps over rows, each of which is written to a row of the result."""
+    x, p = start, start * 0.0 + 1
+    out = np.zeros_like(seen)
+    for t in range(len(seen)):
+        p = p + 0.01
+        gain = p / (p + 0.1)
+        x = x + gain * (seen[t] - x)
+        p = (1 - gain) * p
+        out[t] = x
+    return out, p
+
+
+@pytest.mark.parametrize(("width", "rolled"), [(8, True), (1 << 20, False)])
+def test_shorter_programs_are_loops_if_that_costs_less(width: int, rolled: bool) -> None:
+    """What is in memory between iterations costs more than compiling, if it is large."""
+    graph = ge2.make_jaxpr(filters)(np.empty((120, width)), np.empty(width)).graph
+    assert 1000 < len(graph.eqns) < 10_000
+    made = roll_offsets(graph)
+    assert [inner for _, inner in loops(made)] == ([[]] if rolled else [])
+    assert rolled or made is graph
+
+
+def test_shorter_programs_that_are_loops_have_the_same_bits(rng: np.random.Generator) -> None:
+    seen, start, bits = rng.random((120, 8)), rng.random(8), []
+    for off in ((), ("roll_offsets",)):
+        with config.using(passes_off=off):
+            bits.append(ge2.jit(lambda a, b: filters(a, b))(seen, start))
+    np.testing.assert_equal(*bits)
+    np.testing.assert_allclose(bits[0][0], filters(seen, start)[0], rtol=1e-12)
+
+
+def growing(a):
+    y = a * 0.0
+    for i in range(N):
+        y[i, : i + 1] = a[i, : i + 1] * 2.0 + a[i, : i + 1]
+        y[i, : i + 1] *= 0.5
+    return y
+
+
+def products(a):
+    y = a * 0.0
+    for i in range(N):
+        y[i] = a[i] @ a * 0.5
+        y[i] *= a[i]
+    return y
+
+
+@pytest.mark.parametrize("f", [growing, products])
+def test_shorter_programs_with_products_or_sizes_that_change_stay_as_they_are(f) -> None:
+    """A product over a part would be summed in another order."""
+    graph = tidy(ge2.make_jaxpr(f)(np.ones((N, N))).graph)
+    offsets = Offsets(few=20, writes=4, worth=20)
+    assert roll_offsets(graph, Context(tuning=Tuning(offsets=offsets))) is graph
+    assert loops(found(f, np.ones((N, N))))
 
 
 def uneven_program(seed: int) -> str:

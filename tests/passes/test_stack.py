@@ -14,10 +14,10 @@ from ge2 import lax
 from ge2.ir import verify
 from ge2.ops.graphs.loops import RepeatLoop, ScanLoop
 from ge2.passes import TIDY
-from ge2.passes.absorb_peeled import whole
 from ge2.passes.context import run
-from ge2.passes.roll import roll
-from ge2.passes.rolled_to_scan import stack
+from ge2.passes.loops.absorb_peeled import whole
+from ge2.passes.loops.roll import roll
+from ge2.passes.loops.rolled_to_scan import stack
 from tests.exhaustive import examples
 
 rng = np.random.default_rng(0)

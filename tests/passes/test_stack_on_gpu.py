@@ -14,11 +14,11 @@ from ge2.base.config import config
 from ge2.ir import Graph, verify
 from ge2.ops.graphs.loops import RepeatLoop, ScanLoop
 from ge2.passes import TIDY
-from ge2.passes.absorb_peeled import whole
 from ge2.passes.context import run
-from ge2.passes.hoist import sums_after
-from ge2.passes.roll import roll
-from ge2.passes.rolled_to_scan import stack, stack_all
+from ge2.passes.loops.absorb_peeled import whole
+from ge2.passes.loops.hoist import sums_after
+from ge2.passes.loops.roll import roll
+from ge2.passes.loops.rolled_to_scan import stack, stack_all
 
 N = 24
 XS = np.random.default_rng(0).standard_normal((N, 3, 4)).astype(np.float32)

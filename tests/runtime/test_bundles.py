@@ -17,7 +17,7 @@ from ge2.base.config import config
 from ge2.base.source import templates
 from ge2.codegen.text import Argument
 from ge2.program import Concurrent
-from ge2.targets.cuda import steps
+from ge2.targets.cuda.assemble import steps
 from ge2.targets.cuda.emit import ASKING, CudaKernel
 from ge2.targets.cuda.launch import Launch
 from ge2.targets.cuda.launch.graph import Access

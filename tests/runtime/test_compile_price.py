@@ -14,7 +14,7 @@ from ge2.base.source import Ge2Warning, Source
 from ge2.compile.compile import compile_graph
 from ge2.ops.graphs.region import Region
 from ge2.ops.index import Gather
-from ge2.passes.roll import compile_seconds
+from ge2.passes.loops.roll import compile_seconds
 from ge2.program import CompilePrice, Planning, announce, is_too_long
 from ge2.targets.c import linked, native
 from ge2.targets.c.tuning import Files, Tuning

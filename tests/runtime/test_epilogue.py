@@ -15,10 +15,10 @@ from ge2 import lax
 from ge2.base.arrays import HALF
 from ge2.base.config import config
 from ge2.cli import demo as digits
+from ge2.compile.contractions import contractions
 from ge2.compile.pipeline import rewritten
-from ge2.compile.product_rewrites import epilogue
 from ge2.ir import verify
-from ge2.ops.graphs.region import ProductRegion
+from ge2.ops.graphs.contraction import is_contraction, steps_of
 from ge2.passes.context import Context
 from ge2.targets.cuda.emit import bare
 from ge2.targets.cuda.limits import H200
@@ -28,7 +28,7 @@ from tests.templates.cuda_harness import ARCHITECTURES, compiled
 from tests.together import needs_compiler
 
 F32 = np.dtype(np.float32)
-TOGETHER = "product region"
+TOGETHER = "contraction"
 
 
 def drawn(*shape: int, dtype: Any = F32, seed: int = 0) -> Any:
@@ -41,10 +41,10 @@ X, W, B = drawn(20, 18), drawn(18, 24), drawn(24)
 def ops(f: Any, *xs: Any) -> list[str]:
     """The operations after the pass, which gives what was there before it."""
     before = rewritten(ge2.make_jaxpr(f)(*xs).graph, "reference")
-    after = verify(epilogue(before, Context(H200)))
+    after = verify(contractions(before, Context(H200)))
     for y, w in zip(after(*xs), before(*xs), strict=True):
         np.testing.assert_array_equal(y, w)
-    return [e.op.name for e in after.eqns]
+    return ["contraction" if is_contraction(e.op) else e.op.name for e in after.eqns]
 
 
 def layer(x: Any, w: Any, b: Any) -> Any:
@@ -55,10 +55,10 @@ def layer(x: Any, w: Any, b: Any) -> Any:
 
 
 def test_a_region_becomes_part_of_the_product_that_it_reads() -> None:
-    assert ops(layer, X, W, B) == ["product_region"]
+    assert ops(layer, X, W, B) == ["contraction"]
     two = ops(lambda x, w, b: layer(layer(x, w, b), w.T, b[:18]), X, W, B)
-    assert sorted(two) == ["product_region", "product_region", "slice", "transpose"]
-    assert "product_region" in ops(lambda x, w, b: layer(x[::2], w, b), X, W, B)
+    assert sorted(two) == ["contraction", "contraction", "slice", "transpose"]
+    assert "contraction" in ops(lambda x, w, b: layer(x[::2], w, b), X, W, B)
 
 
 def test_what_folds_is_parted() -> None:
@@ -68,7 +68,7 @@ def test_what_folds_is_parted() -> None:
         ct = (x @ w) * mask
         return ct, ct.sum(0) * 0.9
 
-    assert ops(f, X, W, drawn(20, 24)) == ["product_region", "region"]
+    assert ops(f, X, W, drawn(20, 24)) == ["contraction", "region"]
 
 
 @needs_compiler
@@ -79,7 +79,7 @@ def test_what_others_read_of_a_product_is_written_as_well(dtype: Any) -> None:
     returned = lambda x, w, b: (x @ w, layer(x, w, b))  # noqa: E731
     twice = lambda x, w, b: (lambda y: (y + b, (y @ w.T).sum()))(x @ w)  # noqa: E731
     for f in (returned, twice):
-        assert ops(f, X, W, B)[0] == "product_region"
+        assert ops(f, X, W, B)[0] == "contraction"
         with config.using(executor="shim"):
             found = ge2.jit(f)(x, w, b)
         for y, wanted in zip(found, f(*(each.astype("f8") for each in (x, w, b))), strict=True):
@@ -94,7 +94,7 @@ def test_what_is_read_before_the_region_stays_apart() -> None:
         y = x @ w
         return y @ w.T, y + b
 
-    assert "product_region" not in ops(f, X, W, B)
+    assert "contraction" not in ops(f, X, W, B)
 
 
 def test_what_stays_apart() -> None:
@@ -105,13 +105,13 @@ def test_what_stays_apart() -> None:
         "more axes": lambda x, w, b: (x @ w) * b[:3].reshape(3, 1, 1),
     }
     for name, f in cases.items():
-        assert "product_region" not in ops(f, X, W, B), name
+        assert "contraction" not in ops(f, X, W, B), name
 
 
 def test_what_lies_apart_and_large_products_stay_apart() -> None:
-    assert "product_region" not in ops(lambda x, w: np.tanh(x[:, ::2] @ w[:9]), X, W)
+    assert "contraction" not in ops(lambda x, w: np.tanh(x[:, ::2] @ w[:9]), X, W)
     x, w = np.zeros((64, 1024), F32), np.zeros((1024, 1024), F32)
-    assert "product_region" not in ops(lambda x, w: np.tanh(x @ w), x, w)
+    assert "contraction" not in ops(lambda x, w: np.tanh(x @ w), x, w)
 
 
 def test_a_region_of_very_many_arrays_stays_apart() -> None:
@@ -121,8 +121,8 @@ def test_a_region_of_very_many_arrays_stays_apart() -> None:
             y = y * each
         return y
 
-    assert "product_region" in ops(f, X, W, *(drawn(20, 24, seed=n) for n in range(10)))
-    assert "product_region" not in ops(f, X, W, *(drawn(20, 24, seed=n) for n in range(30)))
+    assert "contraction" in ops(f, X, W, *(drawn(20, 24, seed=n) for n in range(10)))
+    assert "contraction" not in ops(f, X, W, *(drawn(20, 24, seed=n) for n in range(30)))
 
 
 def test_tiny_products_near_a_loop_are_left_to_it() -> None:
@@ -130,15 +130,16 @@ def test_tiny_products_near_a_loop_are_left_to_it() -> None:
         y = layer(x, w, b)
         return lax.fori_loop(0, 10, lambda i, y: np.tanh(y), y)
 
-    assert "product_region" not in ops(f, X, W, B)
+    assert "contraction" in ops(f, X, W, B)  # and is opened again
+    graph = ge2.make_jaxpr(f)(X, W, B).graph
+    assert [e.op.name for e in rewritten(graph, "cuda", Context(H200)).eqns] == ["resident"]
 
 
 def test_the_operation_refuses_other_types() -> None:
     before = rewritten(ge2.make_jaxpr(layer)(X, W, B).graph, "reference")
-    (eqn,) = epilogue(before, Context(H200)).eqns
-    assert isinstance(eqn.op, ProductRegion)
-    assert eqn.op.flat.eqns[0].op.name == "dot_general"
-    with pytest.raises(TypeError, match="product region of 3 inputs"):
+    (eqn,) = contractions(before, Context(H200)).eqns
+    assert steps_of(eqn.op).product is eqn.op.graph.eqns[0] is eqn.op.root
+    with pytest.raises(TypeError, match="region of 3 inputs"):
         eqn.op.infer(*(v.type for v in eqn.inputs[:2]))
 
 

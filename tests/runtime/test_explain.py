@@ -15,7 +15,7 @@ import ge2
 from ge2.base.config import config
 from ge2.base.detect import toolchain
 from ge2.base.errors import Ge2Error, InputError
-from ge2.cli.main import main
+from ge2.cli import main
 from ge2.dispatch.explanation import Explained, Option
 from ge2.program.assembler import Ceilings
 from tests.nvrtc import needs_nvrtc
@@ -195,7 +195,7 @@ def test_loops_and_limits_know_no_neighbours():
 def test_products_tell_of_the_region_behind():
     found = ge2.explain(lambda x, w: np.tanh(x @ w), arch="sm_80")
     small = found(struct(64, 64), struct(64, 64))
-    assert [k.kind for k in small.kernels] == ["product region"]
+    assert [k.kind for k in small.kernels] == ["contraction"]
     _, behind = found(struct(4096, 4096), struct(4096, 4096)).kernels
     assert behind.apart[0].reason.startswith("a matrix has more than")
     assert behind.apart[0].saves == 2 * 4096 * 4096 * 4

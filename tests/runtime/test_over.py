@@ -13,6 +13,7 @@ import ge2
 from ge2.base.config import config
 from ge2.codegen.kernel_values import Blocks
 from ge2.compile.steps import in_place
+from ge2.ops.graphs.contraction import steps_of
 from ge2.program import PLACEMENT
 from ge2.targets.cuda.limits import H200
 from tests.together import needs_compiler
@@ -122,8 +123,8 @@ def test_no_product_writes_over_what_its_operands_are_made_of() -> None:
     a, w = (RANDOM.normal(size=(40, 40)).astype(np.float32) for _ in range(2))
     with config.using(executor="shim", tuning=(H200,)):
         lowered = ge2.jit(lambda a, w: np.tanh(np.maximum(a, 0) @ w)).lower(a, w)
-    (eqn,) = (s.eqn for s in lowered.executable.program.steps if s.eqn.op.name == "product_region")
-    (made,) = eqn.op.prologues
+    (eqn,) = (s.eqn for s in lowered.executable.program.steps if s.name == "contraction")
+    (made,) = steps_of(eqn.op).prologues
     x = eqn.inputs[eqn.op.graph.inputs.index(made.inputs[0])]
     assert not in_place(eqn, 0, x, "cuda", Blocks())
 
@@ -142,7 +143,7 @@ def test_a_library_writes_over_none_of_its_arrays(family: str, over: bool) -> No
     xs = [RANDOM.normal(size=s).astype(ml_dtypes.bfloat16) for s in ((64, 64), (64, 64), (64, 64))]
     with config.using(executor="shim", prefer=(family,)):
         steps = ge2.jit(slope).lower(*xs).executable.program.steps
-    (eqn,) = (s.eqn for s in steps if s.eqn.op.name == "product_region")
-    (x,) = (v for v in eqn.op.rest.inputs if v in eqn.op.graph.inputs)
+    (eqn,) = (s.eqn for s in steps if s.name == "contraction")
+    (x,) = (v for v in steps_of(eqn.op).rest.inputs if v in eqn.op.graph.inputs)
     x = eqn.inputs[eqn.op.graph.inputs.index(x)]
     assert in_place(eqn, 0, x, "cuda", Blocks()) == over

@@ -89,7 +89,7 @@ PROGRAMS: dict[str, dict[str, tuple[Any, ...]]] = {
         "checked_early": (written, X, INDEX), "reads_first": (read_later, X),
     },
     "shim": {
-        "counted": (picked, X, INDEX), "epilogue": (layer, X, W), "indexed": (compared, X, INDEX),
+        "counted": (picked, X, INDEX), "contractions": (layer, X, W), "indexed": (compared, X, INDEX),
         "drawn": (dropped, X), "resident": (rounds, X), "views_first": (written, X, INDEX),
         "reads_first": (read_later, X),
     },

@@ -20,7 +20,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 PROGRAM = """
 import numpy as np
 import ge2
-import ge2.cli.main
+import ge2.cli
 from pathlib import Path
 from ge2.cli.demo import example
 

@@ -23,7 +23,7 @@ from ge2.transforms import (
     vjp,
     vmap,
 )
-from ge2.transforms.graphs.rules import DERIVE
+from ge2.transforms.graphs import DERIVE
 from tests.transforms.functions import FORWARD, close, points
 
 

@@ -15,7 +15,7 @@ import pytest
 import ge2
 from ge2.base.errors import ArgumentError, InputError, NoRuleError, TypeRuleError
 from ge2.ir import Graph, has_effect
-from ge2.transforms.graphs.rules import DERIVE
+from ge2.transforms.graphs import DERIVE
 
 X = np.array([1.0, 2.0, 3.0])
 EXECUTORS = ("c", "blocked", "reference")

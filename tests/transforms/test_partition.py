@@ -15,6 +15,7 @@ from ge2.ir import ArrayType, Eqn, Graph, Op, Var, parse
 from ge2.ops import TABLE, DotGeneral
 from ge2.ops.elementwise import BY_NAME
 from ge2.transforms import grad, make_jaxpr, vjp
+from ge2.transforms.graphs import DERIVE, vjp_graph
 from ge2.transforms.graphs.partition import (
     NEVER,
     Network,
@@ -26,7 +27,6 @@ from ge2.transforms.graphs.partition import (
     split,
     twins,
 )
-from ge2.transforms.graphs.rules import DERIVE, vjp_graph
 from tests.exhaustive import examples
 from tests.transforms.functions import FUNCTIONS, close, points
 

@@ -13,7 +13,7 @@ import ge2
 from ge2.base.config import config
 from ge2.ir import Graph
 from ge2.transforms import checkpoint, checkpoint_name, grad, make_jaxpr, vmap
-from ge2.transforms.graphs.rules import DERIVE
+from ge2.transforms.graphs import DERIVE
 from tests.transforms.functions import close
 
 policies = ge2.checkpoint_policies

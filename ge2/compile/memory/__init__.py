@@ -34,7 +34,7 @@ from ge2.ops.graphs.while_loop import WhileLoop
 from ge2.program import CONTROL, Program, Step, passing
 from ge2.program.timeline import Lifetime, plan
 from ge2.targets.c.loops import held, spares
-from ge2.targets.cuda.loops import spare
+from ge2.targets.cuda.assemble.loops import spare
 
 if TYPE_CHECKING:
     from ge2.compile.catalog import Memory

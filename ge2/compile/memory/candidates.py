@@ -1,4 +1,4 @@
-"""The values of a program that may be computed again, and how they are, where they are read late."""
+"""Values of a program that may be rematerialised, and the equations that compute them again."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ge2.ir import Atom, Eqn, Graph, Literal, Var, rename, without_dead_code
 from ge2.ops.graphs.loops import ScanLoop
 from ge2.ops.graphs.region import Region, readers_of
 from ge2.ops.shape import Barrier
-from ge2.program import Buffer, Program, computing, passes
+from ge2.program import Program, computing, passes
 from ge2.program.timeline import Lifetime
 from ge2.transforms.graphs.partition import BYTE, cheapest, effort
 from ge2.transforms.graphs.policies import seen_through, twins
@@ -73,7 +73,7 @@ class Waiting:
             self.steps.update((v, step.number) for e in (*inner, step.eqn) for v in e.outs)
             for a in step.eqn.inputs:
                 if isinstance(a, Var):
-                    self.touched.setdefault(id(self.home(a)), set()).add(step.number)
+                    self.touched.setdefault(id(self.program.home(a)), set()).add(step.number)
         self.readers: dict[Var, list[int]] = {}
         for i, e in enumerate(graph.eqns):
             for a in dict.fromkeys(a for a in e.inputs if isinstance(a, Var)):
@@ -93,10 +93,6 @@ class Waiting:
         }
         spans = [Lifetime(b.type.nbytes, self.first[v], b.last) for v, b in self.arena.items()]
         self.fullest = fullest([*spans, *needs])
-
-    def home(self, var: Var) -> Buffer:
-        buffer = self.program.buffers[var]
-        return buffer.base or buffer
 
     def waits(self, var: Var) -> bool:
         buffer = self.arena[var]
@@ -212,7 +208,7 @@ class Waiting:
         if var not in self.program.buffers:
             return False
         buffer = self.program.buffers[var]
-        home = buffer if buffer.over else self.home(var)
+        home = buffer if buffer.over else self.program.home(var)
         return home.last >= step if id(home) in self.counted else home.storage != "view"
 
     def tie(self, var: Var, at: int, step: int) -> Var | None:
@@ -227,7 +223,7 @@ class Waiting:
                 if not v.type.weak
                 and self.fullest <= self.steps.get(v, -1) < step
                 and self.place[v] < at
-                and self.home(v) is not self.home(var)
+                and self.program.home(v) is not self.program.home(var)
             ]
             if late:
                 return max(late, key=self.steps.__getitem__)

@@ -1,4 +1,4 @@
-"""Kernels of a user's as operations: the function that each computes, traced, and what is run."""
+"""User kernels as operations: the function that each computes, traced, and the code that runs."""
 
 from __future__ import annotations
 

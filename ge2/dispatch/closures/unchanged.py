@@ -1,4 +1,4 @@
-"""One function of straight code that checks that a closure is as it was when somebody last looked.
+"""Generated straight-line code that checks that a closure has not changed since the last call.
 
 What a function closes over hardly ever changes. So all that a look reads (cells, globals,
 attributes, the elements of containers) is compared with what was there by identity, and arrays by

@@ -1,4 +1,4 @@
-"""Updates by index that leave an array as it is, and parts of known sizes at traced starts."""
+"""Functional updates by index (`x.at[i].set(v)`), and slices of static sizes at traced starts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ge2.base.source import here
 from ge2.base.tracebacks import hides_methods
 from ge2.ir import ArrayType, Dims, is_traced, type_of
 from ge2.numpy import elementwise as e
-from ge2.numpy.access.indexing import (
+from ge2.numpy.access import (
     as_mask,
     at_places,
     fitting,

@@ -1,4 +1,4 @@
-"""Functions that take indices, and slices that begin at a traced place."""
+"""Functions that take indices, and slices that begin at a traced offset."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from ge2.base.errors import (
 )
 from ge2.base.source import here
 from ge2.ir import ArrayType, Dims, is_traced, type_of
+from ge2.numpy import access as indexing
 from ge2.numpy import elementwise as e
-from ge2.numpy.access import indexing
-from ge2.numpy.access.indexing import checked_index, common_index, fitting
-from ge2.numpy.access.indexing import getitem as getitem_at
-from ge2.numpy.access.indexing import setitem as setitem_at
+from ge2.numpy.access import checked_index, common_index, fitting
+from ge2.numpy.access import getitem as getitem_at
+from ge2.numpy.access import setitem as setitem_at
 from ge2.numpy.composite import choose_by, clip, flatnonzero, known_elements, no_out, stack
 from ge2.numpy.creation import owned
 from ge2.numpy.elementwise import equal, floor_divide, less, remainder
@@ -42,7 +42,7 @@ from ge2.numpy.promotion import (
 from ge2.numpy.shapes import broadcast_arrays, ravel
 from ge2.ops.index import Gather, Scatter
 from ge2.ops.reduce import ArgMax, CumSum
-from ge2.ops.shape import Iota, Transpose
+from ge2.ops.shape import Iota
 
 # -------- Functions that take indices: what they read, and what they write in place.
 
@@ -519,7 +519,7 @@ def read(x: Any, key: tuple[Any, ...]) -> Any:
         first, rest = in_turn(parts)
         return indexing.getitem(read(x, first), rest)
     plan = Plan(t, parts)
-    return reshape(turned(indexing.getitem(x, plan.key), plan.order), plan.result)
+    return reshape(indexing.turned(indexing.getitem(x, plan.key), plan.order), plan.result)
 
 
 def written(x: Any, key: tuple[Any, ...], value: Any) -> Any:
@@ -531,7 +531,9 @@ def written(x: Any, key: tuple[Any, ...], value: Any) -> Any:
         return written(x, first, indexing.setitem(read(x, first), rest, value))
     plan = Plan(t, parts)
     fitted = indexing.fitting(array(lift(value)), plan.result, t)
-    return indexing.setitem(x, plan.key, turned(reshape(fitted, plan.kept), plan.back), unique=True)
+    return indexing.setitem(
+        x, plan.key, indexing.turned(reshape(fitted, plan.kept), plan.back), unique=True
+    )
 
 
 def has_arrays(parts: Sequence[Any]) -> bool:
@@ -545,7 +547,3 @@ def in_turn(parts: Sequence[Any]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     axes = [p for p in parts if p is not None and p is not Ellipsis]
     first = tuple([p if type(p) is MovingSlice else slice(None) for p in axes])
     return first, tuple([slice(None) if type(p) is MovingSlice else p for p in parts])
-
-
-def turned(x: Any, order: Dims) -> Any:
-    return x if order == tuple(range(len(order))) else Transpose(order)(x)

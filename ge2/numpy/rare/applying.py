@@ -1,4 +1,4 @@
-"""Functions of functions, and orders by several keys."""
+"""`apply_along_axis`, `piecewise` and other functions of functions, and sorts by several keys."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ge2.base.errors import ArgumentError, ConcretizationTypeError, InputError, 
 from ge2.base.source import here
 from ge2.ir import is_traced, type_of
 from ge2.numpy import elementwise as e
-from ge2.numpy.access.indexing import getitem
+from ge2.numpy.access import getitem
 from ge2.numpy.access.selecting import harmless, take_along_axis
 from ge2.numpy.composite import choose_by, known_elements, stack
 from ge2.numpy.creation import asarray, ascontiguousarray, indices

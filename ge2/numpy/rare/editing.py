@@ -1,4 +1,4 @@
-"""Elements put in, left out and packed, and polynomials by their coefficients."""
+"""Elements inserted, deleted and packed into bits, and polynomials by their coefficients."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ge2.base.errors import (
 from ge2.base.source import here
 from ge2.ir import type_of
 from ge2.numpy import elementwise as e
-from ge2.numpy.access.indexing import getitem
+from ge2.numpy.access import getitem
 from ge2.numpy.access.selecting import take
 from ge2.numpy.composite import choose_by, concatenate, known_elements, stack
 from ge2.numpy.creation import as_shape, vander, zeros
@@ -36,9 +36,9 @@ from ge2.numpy.promotion import (
     reshape,
 )
 from ge2.numpy.reductions import sum as total
+from ge2.numpy.scans import convolve
 from ge2.numpy.shapes import atleast_1d, moveaxis, ravel, transpose
 from ge2.numpy.shapes import reshape as reshaped
-from ge2.numpy.signals import convolve
 from ge2.ops.index import Gather
 from ge2.ops.shape import Concatenate, Pad
 
@@ -57,6 +57,8 @@ def known_places(name: str, obj: Any) -> Any:
     if found is None:
         what = f"the shape of {name} depends on its places, which are traced {type_of(obj)}"
         raise ConcretizationTypeError(what, where=here(), fix="places that are known, or np.where")
+    if isinstance(obj, list | tuple) and not found.size:
+        return found.astype(int)  # of no numbers, which NumPy has as floats
     return found if found.ndim else found[()]
 
 

@@ -14,7 +14,7 @@ from ge2.base.errors import ArgumentError, ConcretizationTypeError, ShapeError, 
 from ge2.base.source import here
 from ge2.ir import type_of
 from ge2.numpy import elementwise as e
-from ge2.numpy.access.indexing import getitem
+from ge2.numpy.access import getitem
 from ge2.numpy.access.selecting import take_along_axis
 from ge2.numpy.composite import choose_by, concatenate, known_elements, no_out
 from ge2.numpy.creation import linspace, zeros

@@ -1,4 +1,4 @@
-"""The form of attention: where scores, weights and values are in a graph that is found to be it."""
+"""The form of attention in a graph: which of its values are scores, weights and results."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from ge2.base.arrays import FLOAT32, FLOATS, HALF
 from ge2.base.record import record
 from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Var
-from ge2.ops.attention.facts import Along, reshaped
+from ge2.ops.attention import Along, reshaped
 from ge2.ops.dot import DotGeneral
 from ge2.ops.elementwise import DIV, EXP, MUL, WHERE, ConvertElementType
 from ge2.ops.pointlike import Pointlike, Pointwise

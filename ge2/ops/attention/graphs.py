@@ -1,4 +1,4 @@
-"""Graphs of attention by rule, of its derivative, and of its scores' slopes element by element."""
+"""Graphs of attention: by rule, of its derivative, and of the elementwise one of its scores."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ge2.ir import (
     read,
     without_dead_code,
 )
-from ge2.ops.attention.facts import FEATURE, REPEATED, reshaped
+from ge2.ops.attention import FEATURE, REPEATED, reshaped
 from ge2.ops.attention.form import VIEWS, Chain, Form, is_scaling
 from ge2.ops.dot import DotGeneral
 from ge2.ops.elementwise import ConvertElementType
@@ -435,7 +435,7 @@ def derivative(
     full = form.product.type.with_dtype(scores_dtype(form))
     asked = {v for v, w in zip(others, wanted, strict=True) if w}
     reads = [r for r in work.reads if r[0] in asked]
-    types = [full.with_dtype(stored(v.type.dtype)) for v, _ in work.reads]
+    types = [full.with_dtype(accumulator(v.type.dtype)) for v, _ in work.reads]
     scored = derive.trace(lambda product, *xs: [work.scores(product, xs)], [full, *types])
     flags = (True, *(v in asked for v, _ in work.reads))
     pulled = whole(*derive.vjp(scored, flags))
@@ -448,10 +448,6 @@ def derivative(
     found = derive.trace(slopes, [full, *(v.type for v in others), full])
     numbers = form.plain.inputs
     return without_dead_code(found), tuple((numbers.index(v), dims) for v, dims in reads)
-
-
-def stored(dtype: np.dtype) -> np.dtype:
-    return FLOAT32 if dtype in HALF else dtype
 
 
 def spread_over(form: Form, x: Any, dims: Dims) -> Any:

@@ -27,8 +27,7 @@ from ge2.ir import (
     Var,
     rename,
 )
-from ge2.ops.attention import graphs
-from ge2.ops.attention.facts import FEATURE
+from ge2.ops.attention import FEATURE, graphs
 from ge2.ops.attention.form import Chain, Finder, Form
 from ge2.ops.attention.graphs import Reads
 from ge2.ops.dot import DotGeneral

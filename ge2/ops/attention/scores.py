@@ -1,4 +1,4 @@
-"""What a score is made of its product, and the step that is its derivative."""
+"""The function that makes a score of a product, and its derivative."""
 
 from __future__ import annotations
 
@@ -25,8 +25,7 @@ from ge2.ir import (
     renamed,
     without_dead_code,
 )
-from ge2.ops.attention import graphs
-from ge2.ops.attention.facts import FEATURE, INT32, REPEATED, Band
+from ge2.ops.attention import FEATURE, INT32, REPEATED, Band, graphs
 from ge2.ops.attention.form import MILD, Form, faint, is_scaling
 from ge2.ops.attention.graphs import Reads, folded, folded_type, settled
 from ge2.ops.attention.ops import product_axes

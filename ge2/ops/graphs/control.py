@@ -272,7 +272,7 @@ class Alike(Reversing):
 
 @final
 @record
-class Call(GraphOp):
+class Call(OfGraph):
     """A jitted function called from a traced one."""
 
     jaxpr: Graph
@@ -284,10 +284,6 @@ class Call(GraphOp):
 
     def graphs(self) -> tuple[Graph, ...]:
         return (self.jaxpr,)
-
-    def infer(self, *types: ArrayType) -> Types:
-        matches(self, self.jaxpr, types)
-        return types_of(self.jaxpr.outputs)
 
     def reference(self, *arrays: Any) -> Any:
         return tuple(EXECUTOR[0](self, arrays) if EXECUTOR else self.jaxpr(*arrays))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, final
+from typing import Any, Final, TypeGuard, final
 
 import numpy as np
 
@@ -26,19 +26,21 @@ from ge2.ir import (
     Var,  # fmt: skip
     read,  # fmt: skip
     rename,  # fmt: skip
-    renamed,  # fmt: skip
 )
 from ge2.ops.dot import DotGeneral
 from ge2.ops.elementwise import WHERE, ConvertElementType
 from ge2.ops.index import Gather
 from ge2.ops.pointlike import Pointlike
+from ge2.ops.reduce import ArgReduce, Reduce
 from ge2.ops.shape import BroadcastInDim, StopGradient
 
 # -------- A Region: an operation that holds a graph, which becomes one kernel.
 
 
 Runs = tuple[tuple[int, int, int], ...]
-KINDS = ("pointwise", "rowwise", "reduce")
+LOOPS: Final = ("pointwise", "rowwise", "reduce")
+CONTRACTION: Final = "contraction"
+KINDS: Final = (*LOOPS, CONTRACTION)
 EVALUATE = Evaluate()
 
 
@@ -72,6 +74,10 @@ class Region(Fused):
     `axes` says for each equation which axis of `space` each axis of its result is (for a reduction:
     of its input), -1 for an axis of size 1. Views in the graph are index expressions. A reduction
     whose result is read inside has its axes whole in a block.
+
+    A contraction has a matrix product as its root, or two of one left operand, before them what
+    makes their operands, and after them what is done to their elements; the last axes of its space
+    are those that are summed over (`ops/graphs/contraction.py`). It is made after all derivatives.
     """
 
     kind: str
@@ -80,10 +86,29 @@ class Region(Fused):
     graph: Graph
     name = "region"
 
+    @property
+    def root(self) -> Eqn | None:
+        """The product, of a contraction."""
+        if self.kind != CONTRACTION:
+            return None
+        return next(e for e in self.graph.eqns if isinstance(e.op, DotGeneral))
+
     def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:
         if self.kind not in KINDS:
             raise TypeRuleError(f"a region is {', '.join(KINDS)}; got {self.kind}")
         return Fused.infer(self, *types)
+
+
+def kind_of(eqns: Sequence[Eqn]) -> str:
+    """The kind of a region without a root: rowwise if a reduction is read again."""
+    folded = {v for e in eqns if isinstance(e.op, Reduce | ArgReduce) for v in e.outs}
+    read = {a for e in eqns for a in e.inputs}
+    return "rowwise" if folded & read else "reduce" if folded else "pointwise"
+
+
+def is_loop(op: object) -> TypeGuard[Region]:
+    """True of a region whose elements are computed one by one, or folded: one without a root."""
+    return isinstance(op, Region) and op.kind != CONTRACTION
 
 
 @final
@@ -134,84 +159,6 @@ def evaluated(graph: Graph, arrays: Sequence[Any]) -> tuple[Any, ...]:
     for eqn in graph.eqns:
         env.update(zip(eqn.outs, EVALUATE.apply(eqn.op, read(env, eqn.inputs)), strict=True))
     return tuple(read(env, graph.outputs))
-
-
-# ---------------------------------------------------------------------------------- product region
-# Matrix products and the elementwise work on their results, which become one kernel.
-
-
-@final
-@record
-class ProductRegion(Fused):
-    """A graph of two equations: a `dot_general`, and a pointwise region that alone reads its result,
-    and may give it as well; or of three, where the region reads two products of one left operand,
-    such as the factors of a gated unit. Before them may be pointwise regions that make operands of the
-    product, of which nobody else reads.
-
-    It is made after all derivatives, of steps that are already chosen for a GPU.
-    """
-
-    graph: Graph
-    name = "product_region"
-
-    @property
-    def product(self) -> Eqn:
-        return self.products[0]
-
-    @property
-    def products(self) -> tuple[Eqn, ...]:
-        return tuple(e for e in self.graph.eqns[:-1] if not isinstance(e.op, Region))
-
-    @property
-    def prologues(self) -> tuple[Eqn, ...]:
-        """The regions that make operands of the product."""
-        return tuple(e for e in self.graph.eqns[:-1] if isinstance(e.op, Region))
-
-    @property
-    def rest(self) -> Eqn:
-        """The region."""
-        return self.graph.eqns[-1]
-
-    @property
-    def region(self) -> Region:
-        assert isinstance(self.rest.op, Region)
-        return self.rest.op
-
-    @property
-    def place(self) -> Var:
-        """The variable of the product in the region's graph."""
-        return self.places[0]
-
-    @property
-    def places(self) -> tuple[Var, ...]:
-        """Those of all products."""
-        inner, rest = self.region.graph, self.rest
-        return tuple(inner.inputs[rest.inputs.index(e.outs[0])] for e in self.products)
-
-    @property
-    def kept(self) -> tuple[Var, ...]:
-        """The places of the products that are results themselves, rounded to their type."""
-        inner = self.region.graph
-        return tuple(
-            v
-            for v in self.places
-            for e in inner.eqns
-            if e.inputs == (v,) and e.outs[0] in inner.outputs and e.outs[0].type == v.type
-        )
-
-    @property
-    def flat(self) -> Graph:
-        """The products and the equations of the regions, for people."""
-        eqns, outs = list[Eqn](), dict[Var, Any]()
-        for each in self.graph.eqns:
-            if not isinstance(each.op, Region):
-                eqns.append(renamed(outs, each))
-                continue
-            inner = each.op.graph
-            env = dict(zip(inner.inputs, rename(outs, each.inputs), strict=True))
-            eqns += [renamed(env, e) for e in inner.eqns]
-            outs.update(zip(each.outs, inner.outputs, strict=True))
-        return Graph(self.graph.inputs, tuple(eqns), rename(outs, self.graph.outputs))
 
 
 # -------------------------------------------------------------------------------------- persistent

@@ -1,4 +1,4 @@
-"""A step of a program in C on a bench: each candidate as a C function of its own."""
+"""A benchmark of one step in C: each candidate as a C function of its own."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ from ge2.codegen.kernel_values import (
 from ge2.codegen.layout import KernelView, Line, Scratch
 from ge2.ir import Dims, Eqn, Literal, Names, Var, write
 from ge2.ir.text import eqn_text
-from ge2.ops.graphs.region import Region
+from ge2.ops.graphs.region import LOOPS, Region
 from ge2.ops.pointlike import Pointlike
 from ge2.ops.reduce import ArgReduce, Reduce
 from ge2.ops.shape import Iota
@@ -396,7 +396,7 @@ class Blocked(Family[Caps, Launch]):
     """One template for the three kinds of region."""
 
     target = "cpu"
-    ops = (Region,)
+    ops, kinds = (Region,), LOOPS
     kind: ClassVar[str]
 
     def refuses(self, problem: Problem, caps: Caps | None) -> str:

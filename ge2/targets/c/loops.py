@@ -27,8 +27,8 @@ from ge2.ops.shape import BroadcastInDim
 from ge2.passes.context import Context
 from ge2.program import CONTROL, Buffer, Program, Step, branch_pairs
 from ge2.program.timeline import Lifetime, plan
+from ge2.targets.c.emit import STORED
 from ge2.targets.c.emit.file import Braces, Branches, Iterations, Stage
-from ge2.targets.c.emit.reductions import STORED
 from ge2.targets.c.tuning import Tuning
 
 COUNTED = (ScanLoop, RepeatLoop)

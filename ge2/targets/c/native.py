@@ -1,4 +1,4 @@
-"""Steps of a program as functions of one C file, and what each call of them is handed."""
+"""Steps of a program as functions of one C file, and the arguments that each call passes."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ from ge2.program import (
 )
 from ge2.program.records import Made
 from ge2.program.timeline import Lifetime
+from ge2.targets.c.emit import argument, number
 from ge2.targets.c.emit.file import CFile, Named, Run, Stage, repeated_calls, same_code
-from ge2.targets.c.emit.reductions import argument, number
 from ge2.targets.c.families import FAMILIES
 from ge2.targets.c.kernels.generated import Pieces, file_of
 from ge2.targets.c.loops import ALIGNED, IN_C, Loop, Need, Segment
@@ -176,7 +176,7 @@ class Native:
     def step(self, segment: Segment, step: Step) -> None:
         if step.kind in ("view", "host"):
             return
-        if self.fails and any(self.buffer(v).written for v in step.eqn.outs):
+        if self.fails and any(self.program.home(v).written for v in step.eqn.outs):
             segment.calls.append(guard("lib->error->code", "return lib->error->code;"))
         if step.kind == "loop":
             segment.calls.append(Loop(self, segment, step).stage())
@@ -222,15 +222,14 @@ class Native:
         if not isinstance(step.eqn.op, DotGeneral):
             return found
         a, b = step.eqn.inputs
-        if not (isinstance(a, Var) and isinstance(b, Var) and self.buffer(a) is self.buffer(b)):
+        if not (
+            isinstance(a, Var)
+            and isinstance(b, Var)
+            and self.program.home(a) is self.program.home(b)
+        ):
             return found
         left, right, out = found.operands
         return replace(found, operands=(left, replace(right, index=left.index), out))
-
-    def buffer(self, v: Var) -> Buffer:
-        """The buffer whose memory a value lies in."""
-        found = self.program.buffers[v]
-        return found.base or found
 
     def surely_shared(self, step: Step) -> frozenset[tuple[int, int]]:
         """The results that lie in the memory of inputs, but for arguments: a

@@ -1,4 +1,4 @@
-"""Steps and elementwise operations as NumPy calls, and where their values lie."""
+"""Steps and elementwise operations as NumPy calls, and the buffers that hold their values."""
 
 from __future__ import annotations
 
@@ -9,18 +9,20 @@ from typing import Any, final
 
 import numpy as np
 
-from ge2.base.arrays import BOOL, COMPLEX, HALF
+from ge2.base.arrays import BOOL, COMPLEX, HALF, accumulator
 from ge2.base.errors import BY_VALUES, locate
 from ge2.base.record import mutable
 from ge2.base.source import pattern
-from ge2.codegen.kernel_values import Held, Step, Values, form, held
-from ge2.ir import ArrayType, Atom, Dims, Eqn, Literal, Op, Var
+from ge2.codegen.kernel_values import Held, Step, Values, form
+from ge2.ir import Atom, Dims, Eqn, Literal, Op, Var
 from ge2.ir.text import op_text
 from ge2.ops.dot import DotGeneral
 from ge2.ops.elementwise import ConvertElementType, IntegerPow, Where
 from ge2.ops.pointlike import Elementwise, Pointlike, Pointwise
 from ge2.ops.shape import BroadcastInDim, Identity, Reshape, Rev, Slice, Transpose
 from ge2.ops.sort import BitcastConvertType
+from ge2.program import volume
+from ge2.targets.c.lapack import by_lapack
 
 # -------- Steps of a program as NumPy spells them: views, products as those of matrices, and
 # references.
@@ -32,8 +34,8 @@ def note(eqn: Eqn) -> str:
 
 
 def reference_of(eqn: Eqn) -> Any:
-    """The reference, given arrays where it was given Python numbers, whose errors say the line."""
-    reference, types = eqn.op.reference, [a.type for a in eqn.inputs]
+    """The reference, or LAPACK, given arrays in place of Python numbers; its errors say the line."""
+    reference, types = by_lapack(eqn) or eqn.op.reference, [a.type for a in eqn.inputs]
     weak = any(t.weak for t in types)
 
     def converted(*xs: Any) -> Any:
@@ -97,17 +99,12 @@ def product(eqn: Eqn) -> tuple[Turn, Turn, Dims | None]:
     op, (a, b), (out,) = eqn.op, (x.type for x in eqn.inputs), eqn.outs
     assert isinstance(op, DotGeneral)
     free_a, free_b = op.free(a, b)
-    batch = (volume(a, op.beside[0]),) if op.beside[0] else ()
-    m, n, k = volume(a, free_a), volume(b, free_b), volume(a, op.contract[0])
+    batch = (volume(a.shape, op.beside[0]),) if op.beside[0] else ()
+    m, n, k = volume(a.shape, free_a), volume(b.shape, free_b), volume(a.shape, op.contract[0])
     left = turn(a.shape, (*op.beside[0], *free_a, *op.contract[0]), (*batch, m, k))
     right = turn(b.shape, (*op.beside[1], *op.contract[1], *free_b), (*batch, k, n))
     whole = (*batch, m, n)
     return left, right, None if out.type.shape == whole else whole
-
-
-def volume(type_: ArrayType, axes: Dims) -> int:
-    """Returns how many elements these axes span."""
-    return math.prod(type_.shape[i] for i in axes)
 
 
 def turn(shape: Dims, order: Dims, wanted: Dims) -> Turn:
@@ -145,11 +142,11 @@ class Vocabulary:
 
     def number(self, value: Any, dtype: np.dtype) -> str:
         """A number as an array of no axes, which ufuncs take faster than a Python number."""
-        shown = repr(np.asarray(value, held(dtype)).item())
+        shown = repr(np.asarray(value, accumulator(dtype)).item())
         for word in ("inf", "nan"):
             if word in shown:
                 self.use(word)
-        return self.constant(f"{self.use('array')}({shown}, {dtype_text(held(dtype))!r})")
+        return self.constant(f"{self.use('array')}({shown}, {dtype_text(accumulator(dtype))!r})")
 
 
 def dtype_text(dtype: np.dtype) -> str:

@@ -1,4 +1,4 @@
-"""What programs in C are planned by: numbers, limits of the processor, the time to compile."""
+"""The tuning numbers of programs in C, limits of the processor, and the time to compile."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import final
 
 from ge2.base.detect import processor_name
 from ge2.base.record import record
-from ge2.choice.problem import Speed, speed_of
+from ge2.choice.built import speed_of
+from ge2.choice.problem import Speed
 from ge2.codegen.kernel_values import Blocks, Nests
 from ge2.program import CompilePrice
 
@@ -74,6 +75,7 @@ class Sorts:
 
     cost: int = 16  # moves of an element that sorting or seeking one is worth
     selecting: int = 6  # the same of an element of a line of which a few are selected
+    few: int = 64  # keys of a line that count those before them: GE2_FEW_KEYS of select.h
     heap: int = 8  # times as long as what is kept of it in a heap a line is to be
     searches: int = 16  # values that are sought at a time
 

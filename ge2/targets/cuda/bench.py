@@ -1,4 +1,4 @@
-"""A step of a program for a GPU on a bench: the launches of each candidate by themselves."""
+"""A benchmark of one step on a GPU: the launches of each candidate by themselves."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from ge2.ir import Var
 from ge2.program import Program, Step
 from ge2.program.assembler import Clock, HostClock
 from ge2.targets.cuda.assemble import CudaAssembler
+from ge2.targets.cuda.assemble.steps import KernelStep
 from ge2.targets.cuda.device import Caps, Device, download
 from ge2.targets.cuda.families import FAMILIES
 from ge2.targets.cuda.launch import Address, itself
 from ge2.targets.cuda.launch.template import Group, rebound
-from ge2.targets.cuda.steps import KernelStep
 
 
 class CudaBench(Bench):

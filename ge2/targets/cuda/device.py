@@ -1,4 +1,4 @@
-"""What runs CUDA kernels, its limits and arrays, and what its own array module computes."""
+"""The device that runs CUDA kernels: its limits and arrays, and what its array module computes."""
 
 from __future__ import annotations
 
@@ -15,12 +15,14 @@ from ge2.base.arrays import BFLOAT16, COMPLEX, EXTENDED, FP8, HALF, INT64
 from ge2.base.config import config
 from ge2.base.errors import Ge2Error
 from ge2.base.record import hush, record, restore
-from ge2.choice.problem import Speed, speed_of
+from ge2.choice.built import speed_of
+from ge2.choice.problem import Speed
 from ge2.ir import Eqn, Op
 from ge2.ops.dot import Fft, Irfft, Rfft
 from ge2.ops.linalg import Cholesky, Det, Linalg, Pinv, SlogDet, Solve
 from ge2.ops.linalg.decompositions import Eigh, Qr, Svd
 from ge2.ops.sort import ArgSort, SearchSorted, Sort, TopK
+from ge2.passes.reads import OrderStatistics
 from ge2.targets.cuda.launch import LaunchList, Run, Straight
 from ge2.targets.cuda.launch.library_call import Callee, Wanted, WantedAttention
 from ge2.targets.cuda.limits import Chip, Limits
@@ -332,6 +334,12 @@ def argsort(xp: ModuleType, op: Any, x: Any) -> Any:
     return argsorted(xp, ordered(xp, x), op.axis).astype(INT64, copy=False)
 
 
+def selected(xp: ModuleType, op: Any, x: Any) -> Any:
+    y = sort(xp, op, x)
+    kept = y.view(f"u{x.dtype.itemsize}") if x.dtype in EXTENDED else y
+    return xp.take(kept, xp.asarray(op.ranks), op.axis).view(x.dtype)
+
+
 def top_k(xp: ModuleType, op: Any, x: Any) -> tuple[Any, Any]:
     """The end of what is sorted, backwards before and after: so the first of equals comes first."""
     axis = op.axis
@@ -399,6 +407,7 @@ Served = Callable[..., Any]
 SERVED: Mapping[type[Op], Served] = {
     Sort: sort,
     ArgSort: argsort,
+    OrderStatistics: selected,
     TopK: top_k,
     SearchSorted: searchsorted,
     Fft: transform,

@@ -27,7 +27,7 @@ from ge2.targets.cuda.kernels.libraries import (
     CudnnBackward,
     CudnnBackwardInAnyOrder,
 )
-from ge2.targets.cuda.kernels.lines import CudaScan, CudaSort, CudaTop
+from ge2.targets.cuda.kernels.lines import CudaScan
 from ge2.targets.cuda.kernels.made import GemmMmaMade, GemmWgmmaMade
 from ge2.targets.cuda.kernels.moves import (
     CudaBits,
@@ -39,11 +39,12 @@ from ge2.targets.cuda.kernels.moves import (
 from ge2.targets.cuda.kernels.products import (
     CudaBlas,
     CudaProduct,
-    CudaProductRegion,
+    CudaSmallContraction,
     CudaSmallProduct,
 )
-from ge2.targets.cuda.kernels.scatter import CudaScatter, CudaScatterReduce
+from ge2.targets.cuda.kernels.scatter import CudaScatter, CudaScatterReduce, CudaSumsAt
 from ge2.targets.cuda.kernels.solve import CudaSolve
+from ge2.targets.cuda.kernels.sort import CudaSort
 from ge2.targets.cuda.kernels.tensor_cores import (
     GemmMma,
     GemmMmaPair,
@@ -54,11 +55,12 @@ from ge2.targets.cuda.kernels.tensor_cores import (
     GemmWgmmaRegion,
     GemmWgmmaRegionOfCopies,
 )
+from ge2.targets.cuda.kernels.top_k import CudaTop
 
 FAMILIES: Catalog = (
     CudaRegion(), CudaCopy(), CudaConstant(), CudaGather(), CudaIndex(), CudaScatter(),
-    CudaScatterReduce(), CudaConcatenate(), CudaPad(), CudaUpdateSlice(), CudaBits(), CudaFold(),
-    CudaScan(), CudaSort(), CudaTop(), CudaSolve(), CudaOwn(), CudaResident(), CudaProductRegion(),
+    CudaScatterReduce(), CudaSumsAt(), CudaConcatenate(), CudaPad(), CudaUpdateSlice(), CudaBits(), CudaFold(),
+    CudaScan(), CudaSort(), CudaTop(), CudaSolve(), CudaOwn(), CudaResident(), CudaSmallContraction(),
     GemmWgmmaRegion(), GemmWgmmaRegionOfCopies(), BlasEpilogue(), GemmMmaRegion(), GemmWgmmaPair(),
     GemmMmaPair(), GemmWgmmaMade(), GemmMmaMade(), AttentionOfFew(), Attention(), CudnnAttention(),
     AttentionOfWarps(), CudnnBackwardInAnyOrder(), AttentionBackward(), CudnnBackward(), AttentionBackwardOfWarps(),

@@ -1,4 +1,4 @@
-"""What a GPU has and allows, and what kernels are planned by."""
+"""The limits of a GPU, as kernels are planned for it."""
 
 from __future__ import annotations
 
@@ -59,6 +59,7 @@ class Limits:
     l2: int = 50 * MB
     memory: int = 80 * GB
     bandwidth: float = 3.35e12  # bytes a second, of memory
+    clock: float = 1.4e9  # of multiprocessors a second, under load, as an H200 took its time
     double: int = 2
     emulated: int = 0
     grid: tuple[int, int, int] = GRID_MOST

@@ -1,4 +1,4 @@
-"""What kernels for a GPU are planned by: numbers that were measured, or are a matter of taste.
+"""The tuning numbers of kernels for a GPU: measured ones, and those that are a matter of taste.
 
 A chip's record of limits holds one of `Tuning`, and every planner reads its numbers from there, so
 that a test can hand in a chip with others. What follows from a chip's own limits is computed from
@@ -14,6 +14,7 @@ import numpy as np
 
 from ge2.base.record import record
 from ge2.program import CompilePrice, Concurrent
+from ge2.targets.cuda.attention_tuning import Attention, Cudnn
 
 
 @final
@@ -85,6 +86,9 @@ class Rowwise:
 
     block: int = 256  # threads
     largest: int = 1024  # threads of a row that neither registers nor shared memory hold
+    # and where rows are many: fewer rows are then under way, of which more is in the cache for later
+    long_block: int = 1024
+    rounds_long: int = 8  # times that these read a row
     in_shared: int = 512  # threads of a row in shared memory
     # elements of a row that a thread has at most; where blocks go from row to row, and keep sums
     held: int = 16
@@ -108,8 +112,12 @@ class Rowwise:
     # the text
     again: int = 6  # operations that are done again rather than kept, at most
     seldom: int = 64  # packs of a row, of which few have the place that elements are compared with
+    led: int = 32  # packs of a row that begins anywhere, from which on they begin at multiples
     in_turn: int = 2  # packs of a row in shared memory that are computed at once
     unrolled: int = 4  # rounds over a row that is not held, whose reads are under way at once
+    unrolled_works: int = (
+        64  # works up to which a loop is written out for single elements as for packs
+    )
 
 
 @final
@@ -143,6 +151,18 @@ class Columns:
     early: int = 16  # arrays that are read before rows are
     together: int = 7  # elements of a row that a thread has though no access moves two of them
     rows: int = 8  # that a thread has at least, before others help it
+    # where so many operations are for each of so many pairs of a row and a column: columns of a
+    # thread, threads of a multiprocessor that keep it busy, and their registers besides what they keep
+    # of columns: in all, and for each array of rows
+    each: int = 8
+    pairs: int = 1 << 20
+    crossed: int = 4
+    computing: int = 1024
+    others: int = 24
+    address: int = 3
+    short: int = (
+        64  # strides there that are in the text: the places of several rows are one address
+    )
     # arrays that neighbours read at places near each other are read by whole packs:
     gain: float = 1.5  # where that takes so many times fewer accesses,
     windowed: int = 4  # in rows of so many packs, at least,
@@ -168,6 +188,20 @@ class NarrowColumns:
     large: int = 1 << 20
     at_once: int = 4  # rows that a thread reads at once,
     bytes: int = 128  # if these are no more
+
+
+@final
+@record
+class Requests:
+    """Reads that are under way while a region folds its rows or columns."""
+
+    column: int = 32  # threads that one column of a reduction keeps busy
+    latency: float = 8e-7  # seconds from the request of bytes to their arrival, under load
+    # bytes requested at once: for a row along threads, for a column of narrow blocks, and for one of
+    # wide blocks, by the bytes of an element
+    of_row: int = 1 << 15
+    of_column: int = 1 << 11
+    of_wide: int = 1 << 7
 
 
 @final
@@ -233,6 +267,11 @@ class Scatters:
     few: int = 64  # indices of which each may be compared with all others
     ranked: int = 1 << 13  # updates ordered by counting: 10 us at most on 132 multiprocessors
     window: int = 64  # updates that are summed one after another
+    # updates that a block puts in order, at most, and blocks of a multiprocessor that are enough: by
+    # 32 blocks 65536 took 14 us of an H200 for each digit
+    tile: int = 2048
+    tiles: int = 2
+    cleared: int = 32  # places of which a thread looks for those that have no update
     helpers: int = 8  # threads that look for what is before one update
     # sums that need no order: from so many updates on, up to 2^bits, whose rows are no longer,
     unordered: int = 1 << 11
@@ -263,6 +302,10 @@ class TopKs:
     ranked: int = 128  # elements of a line that a warp ranks, each against all others, at most
     long: int = 1 << 16  # elements of a line that is cut, where lines are few
     part: int = 1 << 14  # elements of a part of it at least
+    alone: int = (
+        64  # keys of a word of a line that one thread puts in order; of more words, or where
+    )
+    keys: int = 32  # lanes of a warp share a line, a lane has no more than so many
 
 
 @final
@@ -297,12 +340,14 @@ class Products:
     # what is counted that they take, of matrices up to some size and of larger ones: on an H200 65536
     # of 16 x 16 took 73 us of 50, 16384 of 32 x 32 110 to 226
     whole: int = 32
-    short: float = 1.4
+    short: float = 1.3
     easily: int = 24
-    wide: float = 2.5
+    wide: float = 2.3
+    rows: int = 4  # of a column that a thread has, at most
+    resident: int = 4  # blocks that a multiprocessor holds at once: 64 registers a thread
     # clocks of a multiprocessor in which the library has a tile of many small matrices: 65536 of
     # 16 x 16 took 173 us on an H200
-    tile: int = 520
+    tile: int = 485
     # arrays of a region that goes with a product: a thread has an element of each in a register
     # while it multiplies
     arrays: int = 24
@@ -311,11 +356,32 @@ class Products:
     made: int = 8
     ahead: int = 4
     waits: int = 500
-    tiny: int = 1 << 16  # operations that a block next to a loop does in no time
     # seconds of an element of the result that GELU and a bias take of the library, and how many times
     # as long as without them rows of no multiples of 16 bytes take: measured on an H200
     epilogue: float = 0.4e-12
     narrow_epilogue: float = 4.8
+    # of the library: times the rate of float32 that tensor cores multiply half types at; the parts of it
+    # by the bytes of which rows are a multiple, and the side of a tile of rows of fewer than 16: on an
+    # H200 511^3 and 1023^3 took as long as few tiles do
+    tensor: int = 10
+    aligned: tuple[tuple[int, float], ...] = ((16, 1.0), (8, 0.5), (4, 0.39), (2, 0.27))
+    narrow_side: int = 128
+    one_by_one: float = 0.2  # of a memory's rate, where elements of two bytes are moved one by one
+    # times as long as its bytes take: a region of rows that are no multiples of 16 bytes apart
+    scattered: float = 3.0
+
+
+@final
+@record
+class MadeOperands:
+    """Operands that a multiprocessor makes as it reads them (docs/design/made.md), in a clock: bytes from its
+    shared memory, from the L2 cache, as far as bare products have shown, and operations.
+    """
+
+    shared: int = 128
+    cached: int = 64
+    lanes: int = 128
+    handled: float = 3.0  # operations that reading, rounding and storing an element takes
 
 
 @final
@@ -324,7 +390,9 @@ class WgmmaTile:
     """A tile of the result that a warp group of Hopper has, and the stages of operands in shared
     memory. `cost`: how long its products take beside those of the others, and `long` where sums are
     long; `drain`: how long its elements take to leave. `narrow`: elements leave by strips of half
-    the usual width, whose room is one for more stages. `pair`: it has sums of two products.
+    the usual width, whose room is one for more stages. `pair`: it has sums of two products. `apart`:
+    those of each stage are added to others, and warp groups have so many stages each, or are
+    `shared` by both, who have a half of the rows each.
     """
 
     rows: int
@@ -336,10 +404,17 @@ class WgmmaTile:
     group: int = 8  # rows of tiles that are taken at a time, for the L2 cache
     narrow: bool = False
     pair: bool = False
+    apart: bool = False
+    shared: bool = False
 
     @property
     def products(self) -> int:
         return 2 if self.pair else 1
+
+    @property
+    def lines(self) -> int:
+        """Rows of a warp group."""
+        return self.rows // (1 + self.shared)
 
 
 @final
@@ -351,12 +426,19 @@ class Wgmma:
         WgmmaTile(128, 192, 4, drain=1.15), WgmmaTile(128, 128, 5, 1.02, 1.05),
         WgmmaTile(64, 64, 8, 1.7, 1.85, drain=1.3),
     )  # fmt: skip
-    # of two products, where registers have 128 sums; costs are those of such tiles of one. Of 96
-    # columns no boxes of 64 are
+    # of two products, where registers have 128 sums; costs are those of one. Boxes have 64 columns
     pairs: tuple[WgmmaTile, ...] = (
         WgmmaTile(128, 64, 5, 1.02, 1.05, pair=True), WgmmaTile(64, 64, 8, 1.3, 1.3, pair=True),
     )  # fmt: skip
-    rate: int = 4096  # products of half types in a clock of a multiprocessor, and a half of tf32
+    few: tuple[WgmmaTile, ...] = (  # of fp8; costs are estimates
+        WgmmaTile(128, 128, 3, apart=True), WgmmaTile(64, 128, 4, 1.3, 1.3, apart=True),
+        WgmmaTile(64, 64, 6, 1.7, 1.85, drain=1.3, apart=True),
+        WgmmaTile(256, 128, 4, apart=True, shared=True), WgmmaTile(128, 192, 5, apart=True, shared=True),
+    )  # fmt: skip
+    exclusive: float = 1.5  # times as long as beside the other warp group one takes by itself
+    rate: int = (
+        4096  # operations of half types in a clock of a multiprocessor; tf32 half, fp8 twice
+    )
     clock: float = 1.7e9  # a second, under load
     # bytes of arrays and results that a warp group moves in a second while the other multiplies, and
     # the part of it by narrow strips and by packs, where a sum is four bytes more
@@ -364,12 +446,10 @@ class Wgmma:
     narrow: float = 0.85
     packs: float = 0.7
     lost: float = 0.1  # of the time of products, for each stage that strips take the room of
-    # times as long where rows of a factor are no multiples of so many bytes: 8192x1000x784 took 38 us, not 18
-    sectors: float = 2.1
-    sector: int = 32
+    sectors: float = 2.1  # times as long where rows of a factor
+    sector: int = 32  # are no multiples of so many bytes: 8192x1000x784 took 38 us, not 18
     thin: int = 32  # of rows or columns: fewer fill no half of a tile
-    # sums of a tile, beside more of which registers do not hold vectors that an operand is made of
-    crowded: int = 128 * 128
+    crowded: int = 128 * 128  # sums beside more of which no vectors fit that an operand is made of
     short: int = 64  # equations up to which elements may leave in registers
     unrolled: int = 12  # equations up to which they are written out for each strip
     strips: int = 3  # arrays, and results, for which there is room in shared memory
@@ -377,13 +457,18 @@ class Wgmma:
     # terms from which on a library splits sums, if so many times the least time is lost otherwise
     long: int = 2048
     idle: float = 1.3
-    # terms from which on a library takes so many times the least time, by larger tiles
-    longest: int = 8192
-    library: float = 1.06
+    longest: int = 8192  # terms from which on a library takes
+    library: float = 1.06  # so many times the least time, by larger tiles
 
     def rate_of(self, dtype: np.dtype) -> float:
         """Operations of a multiprocessor in a second."""
-        return self.clock * (self.rate if dtype.itemsize == 2 else self.rate // 2)
+        return self.clock * self.rate * 2 / dtype.itemsize
+
+    def tiles_of(self, dtype: np.dtype, pair: bool) -> tuple[WgmmaTile, ...]:
+        """The tiles of products of a dtype, or of pairs of them."""
+        if dtype.itemsize > 1:
+            return self.pairs if pair else self.tiles
+        return tuple(replace(t, stages=3, apart=True) for t in self.pairs) if pair else self.few
 
     def cost_of(self, tile: WgmmaTile, sums: int) -> float:
         """Returns how long products of so many terms take beside those in other tiles."""
@@ -420,46 +505,6 @@ class MmaTile:
 
 @final
 @record
-class AttentionTile:
-    """Warp groups of 64 queries each, keys of a block, and blocks of keys and of values in shared
-    memory, for heads that are `width` features wide. `registers`: of a thread that copies, and of
-    one that multiplies.
-    """
-
-    width: int
-    groups: int
-    keys: int
-    stages: int
-    registers: tuple[int, int] = (24, 240)
-
-
-@final
-@record
-class AttentionMmaTile:
-    """Warps that have `high` times 16 queries each, and keys of a block, for heads that are up to
-    `width` features wide. `part`: of the rate of tensor cores, or of multiply-adds, that it reaches;
-    `stages`: blocks in shared memory.
-    """
-
-    width: int
-    warps: int
-    high: int
-    keys: int
-    part: float
-    stages: int = 1
-
-    @property
-    def rows(self) -> int:
-        """Queries of a block."""
-        return 16 * self.warps * self.high
-
-    @property
-    def threads(self) -> int:
-        return 32 * self.warps
-
-
-@final
-@record
 class Mma:
     """Products by the tensor cores of warps."""
 
@@ -474,6 +519,8 @@ class Mma:
     # in all that was measured, so that only a measurement chooses it there
     doubt: float = 100.0
     thin: int = 16  # terms: fewer fill no fragment
+    crowded: int = 64  # sums of a thread beside which there is room for elements that are read
+    words: int = 56  # of arrays that a thread has of a pack, beside which registers do not spill
     # equations from which on compilers keep to 128 registers and spill some, unless they are told that
     # two blocks of 128 threads are enough
     crowd: int = 64
@@ -483,51 +530,6 @@ class Mma:
         MmaTile(64, 16, 4, 1, 256, 4, 0.5), MmaTile(16, 64, 1, 4, 256, 4, 0.5),
         MmaTile(32, 16, 2, 1, 256, 4, 0.45), MmaTile(16, 32, 1, 2, 256, 4, 0.45),
     )  # fmt: skip
-
-
-@final
-@record
-class Attention:
-    """Attention on Hopper's tensor cores. The first tile was measured on an H200."""
-
-    tiles: tuple[AttentionTile, ...] = (
-        AttentionTile(128, 2, 128, 2), AttentionTile(64, 3, 128, 2, (32, 160)), AttentionTile(64, 2, 128, 4),
-        AttentionTile(256, 2, 64, 2),
-    )  # fmt: skip
-    # a block of 64 lines, of which each has two operands
-    backward: tuple[AttentionTile, ...] = (
-        AttentionTile(128, 2, 64, 3),
-        AttentionTile(64, 2, 64, 4),
-        AttentionTile(256, 2, 32, 2),
-    )
-    # by the tensor cores of warps; none was measured
-    mma: tuple[AttentionMmaTile, ...] = (
-        AttentionMmaTile(64, 4, 2, 64, 0.5), AttentionMmaTile(64, 4, 1, 64, 0.35),
-        AttentionMmaTile(128, 4, 2, 64, 0.5), AttentionMmaTile(128, 4, 2, 32, 0.45),
-        AttentionMmaTile(128, 4, 1, 64, 0.35), AttentionMmaTile(128, 4, 1, 32, 0.3),
-        AttentionMmaTile(256, 4, 1, 32, 0.35), AttentionMmaTile(256, 2, 1, 16, 0.2),
-    )  # fmt: skip
-    mma_backward: tuple[AttentionMmaTile, ...] = (
-        AttentionMmaTile(64, 4, 2, 32, 0.4, 2), AttentionMmaTile(64, 4, 1, 64, 0.35, 2),
-        AttentionMmaTile(64, 4, 1, 32, 0.3, 2), AttentionMmaTile(128, 4, 1, 32, 0.3, 2),
-        AttentionMmaTile(128, 4, 1, 16, 0.25, 2), AttentionMmaTile(128, 2, 1, 16, 0.2, 2),
-        AttentionMmaTile(256, 4, 1, 16, 0.25, 2), AttentionMmaTile(256, 2, 1, 16, 0.2, 2),
-        AttentionMmaTile(256, 1, 1, 16, 0.1, 1),
-    )  # fmt: skip
-    cache: int = 32 << 20  # bytes of keys and values that stay in the L2 cache
-    busy: float = 0.75  # the part of the time in which tensor cores are
-    share: int = 128  # keys at least that a warp has, where warps share them,
-    waves: int = 4  # and how often all warps of a GPU are to have some
-    in_turn: int = 8  # shares at least that a thread adds up
-    # of few queries, as an H200 took its time for 1 to 256 batches of them:
-    # the parts of the bandwidth where warps share keys, and where one warp of a block has queries
-    apart: float = 0.78
-    warps: float = 0.72
-    merge: float = 2e-5  # seconds in which shares begin and are merged
-    many: int = 1 << 27  # bytes of keys and values from which on others may be quicker
-    # seconds in which a block takes 64 keys of 64 features by warps, and a tile by each 64 rows of wgmma
-    waits: float = 1e-6
-    waits_of_group: float = 0.8e-6
 
 
 @final
@@ -551,24 +553,6 @@ class Launches:
 
 @final
 @record
-class Cudnn:
-    """Attention by cuDNN, for heads up to a width: the parts of the rate of tensor cores that it
-    reaches, forward and backward, where sequences are long; and the queries beside which a band loses
-    as much again. Of NVIDIA's figures for an H200 and cuDNN 9.19.1 (cudnn-frontend,
-    benchmark/sdpa_benchmark_training/results/h200_919_only_cudnn: Llama 3.1, gpt-oss for 64).
-    """
-
-    parts: tuple[tuple[int, float, float], ...] = ((64, 0.39, 0.33), (128, 0.75, 0.64))
-    short: tuple[int, int] = (650, 900)
-
-    def part(self, width: int, backward: bool) -> tuple[float, int]:
-        """The part of the rate, and what short sequences lose."""
-        found = next((each for each in self.parts if width <= each[0]), self.parts[-1])
-        return found[1 + backward], self.short[backward]
-
-
-@final
-@record
 class Tuning:
     """The numbers of each family of kernels.
 
@@ -581,6 +565,7 @@ class Tuning:
     top_k: TopKs = TopKs()
     joins: Joins = Joins()
     products: Products = Products()
+    made: MadeOperands = MadeOperands()
     wgmma: Wgmma = Wgmma()
     mma: Mma = Mma()
     attention: Attention = Attention()
@@ -591,6 +576,7 @@ class Tuning:
     columns: Columns = Columns()
     halves: Halves = Halves()
     narrow_columns: NarrowColumns = NarrowColumns()
+    requests: Requests = Requests()
     parts: Parts = Parts()
     tiles: Tiles = Tiles()
     persistent: Persistent = Persistent()

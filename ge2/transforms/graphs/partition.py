@@ -1,4 +1,4 @@
-"""Joint graphs: lengths before they are differentiated, and the cut in what is computed now and later."""
+"""Joint graphs: norms rewritten before they are differentiated, and the cut into two graphs."""
 
 from __future__ import annotations
 

@@ -1,1 +1,247 @@
-"""Emitters of C: a region, its reductions and its parameters as text."""
+"""Emitters of C: the types and reductions that all of them write."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from ge2.base.arrays import BOOL, COMPLEX, COMPLEX64, COMPLEX128, FLOAT32, FLOAT64, HALF
+from ge2.codegen.axes import Work
+from ge2.codegen.user_kernels import BITS as USER_BITS
+from ge2.codegen.user_kernels import INTEGER, NAMED, SUFFIX, Spelling, baked, subjects
+from ge2.ops.reduce import ArgReduce
+from ge2.targets.c.tuning import Regions
+
+__all__ = [
+    "GATHERED",
+    "HELD",
+    "STORED",
+    "SUFFIX",
+    "C",
+    "argument",
+    "baked",
+    "expression",
+    "headers",
+]
+
+
+# -------- How the vocabulary of lowerings is spelt in C: types, numbers handed over, which header
+# has what.
+
+
+STORED: dict[np.dtype, str] = {  # the type of an element of an array
+    BOOL: "uint8_t", FLOAT32: "float", FLOAT64: "double",
+    COMPLEX64: "float _Complex", COMPLEX128: "double _Complex", **INTEGER, **USER_BITS,
+}  # fmt: skip
+HELD = {**STORED, **dict.fromkeys(HALF, "float"), BOOL: "_Bool"}  # of a value between equations
+GATHERED = {**HELD, BOOL: "uint8_t"}  # of a state: gcc 12 writes vectors of _Bool past their place
+MEMBER = {"b": "i", "i": "i", "u": "i", "f": "f", "c": "c"}  # of ge2_number
+
+C = Spelling(
+    STORED,
+    HELD,
+    truth=("0", "1"),
+    infinity=("__builtin_inff()", "__builtin_inf()"),
+    nan=('__builtin_nanf("")', '__builtin_nan("")'),
+)
+expression, retyped, spelt, number = C.expression, C.retyped, C.spelt, C.number
+__all__ += ["helpers_of", "number", "retyped", "spelt"]
+
+
+def helpers_of(text: str, dtype: np.dtype) -> tuple[str, ...]:
+    """Returns what stands before kernels with a user's C in them; C's own functions are at hand
+    there.
+    """
+    own = (textwrap.dedent(spelt(text, dtype)).strip(),) if text else ()
+    return ("#include <math.h>", *own)
+
+
+def argument(index: str, dtype: np.dtype) -> str:
+    """A number that the caller handed over, as a value of that type."""
+    if dtype in COMPLEX:
+        f = "f32" if dtype.itemsize == 8 else "f64"
+        return f"ge2_complex_{f}({index}.c[0], {index}.c[1])"
+    if dtype in HALF:
+        return f"(float){index}.f"
+    return f"({HELD[dtype]}){index}.{MEMBER[dtype.kind]}"
+
+
+# Which header defines a function: by the kind of the type it is named after, then by the function.
+FLOAT_HEADERS = {  # by the subject that an operation names
+    "exp": "float_exp", "log": "float_log", "trig": "float_trig", "power": "float_power",
+    "erf": "special", "special": "special",
+}  # fmt: skip
+BY_SIGN = {"ge2_random_": "random", "ge2_panel_": "panels", "ge2_slivers": "panels"}
+BY_FIRST = {  # the first word of a name
+    **dict.fromkeys(("search", "sort", "top", "turned"), "sort"), "lines": "sort_lines",
+    "select": "select", "transpose": "transpose", "index": "index", "random": "random",
+}  # fmt: skip
+BY_ANGLE = frozenset(("sin", "cos", "tan"))  # float64: functions that are called, a header each
+FOLDS = frozenset(("indexed", "first", "at", "argmax", "argmin", "compensate", "compensated"))
+
+
+def headers(text: str) -> tuple[str, ...]:
+    """The headers that a text needs, by the functions it names.
+
+    >>> headers("ge2_add_f32(ge2_tanh_f32(x), ge2_cast_i32_f32(i))")
+    ('cast', 'float_basic', 'float_exp')
+    """
+    found = {header(name, suffix) for name, suffix in NAMED.findall(text)}
+    named = {header for sign, header in BY_SIGN.items() if sign in text}
+    return tuple(sorted(found | named))
+
+
+@cache
+def header(name: str, suffix: str) -> str:
+    if name.startswith("cast_") or name == "cast":
+        return "cast"
+    if name.startswith("attend_"):
+        return "attend"
+    if name in FOLDS and suffix in ("c64", "c128"):
+        return "complex"
+    if name in FOLDS or name in ("lowest", "highest", "simd_max", "simd_min"):
+        return "fold"
+    if name.startswith("sort_value"):
+        return "select"
+    if (first := name.split("_")[0]) in BY_FIRST:
+        return BY_FIRST[first]
+    if suffix == "f64" and name in BY_ANGLE:
+        return f"float_{name}"
+    if suffix in ("f32", "f64"):
+        return (
+            "complex"
+            if name == "complex"
+            else FLOAT_HEADERS.get(subjects().get(name, ""), "float_basic")
+        )
+    if suffix in ("c64", "c128"):
+        return "complex"
+    return "bool" if suffix == "bool" else "integer"
+
+
+# -------- Reductions in C: the state that gathers a result, how it begins, and how it takes in a
+# value.
+
+
+ADDED = ("reduce_sum", "reduce_prod")
+EXTREME = ("reduce_max", "reduce_min")
+WIDER = {FLOAT32: FLOAT64, COMPLEX64: COMPLEX128}
+REAL = (FLOAT32, FLOAT64)
+BITS = {
+    "reduce_sum": "|", "reduce_or": "|", "reduce_max": "|",
+    "reduce_prod": "&", "reduce_and": "&", "reduce_min": "&",
+}  # fmt: skip
+
+
+def op_of(w: Work) -> Any:
+    assert w.step is not None and w.step.eqn is not None
+    return w.step.eqn.op
+
+
+def word(w: Work) -> str:
+    """Returns what a reduction gathers, in a word: sum, max, argmin."""
+    return str(op_of(w).name).removeprefix("reduce_")
+
+
+def gathers_index(w: Work) -> bool:
+    return isinstance(op_of(w), ArgReduce)
+
+
+def state_dtype(w: Work) -> np.dtype:
+    """Sums and products of floats are gathered in the next wider type."""
+    dtype = w.xs[0].dtype
+    return WIDER.get(dtype, dtype) if op_of(w).name in ADDED else dtype
+
+
+def state_type(w: Work) -> str:
+    return f"ge2_indexed_{SUFFIX[w.xs[0].dtype]}" if gathers_index(w) else GATHERED[state_dtype(w)]
+
+
+def in_runs(w: Work) -> bool:
+    """True if it is a sum or product of floats, taken in short runs, which a wide type gathers."""
+    return w.xs[0].dtype in (*REAL, COMPLEX128) and op_of(w).name in ADDED
+
+
+def compensated(w: Work) -> bool:
+    """True if no wider type can gather the sums of runs: then what they round
+    away is gathered too.
+    """
+    return op_of(w).name == "reduce_sum" and state_dtype(w) == w.xs[0].dtype
+
+
+def run_length(works: Iterable[Work], tuning: Regions) -> int:
+    """Returns how many elements the wider type, or the compensated sum, takes in at once."""
+    exact = [w.xs[0].dtype for w in works if compensated(w)]
+    if COMPLEX128 in exact:  # which are added one by one
+        return tuning.exact_run // 8
+    return tuning.exact_run if exact else tuning.run
+
+
+def apart(w: Work) -> bool:
+    """True if an innermost loop looks for NaN beside the extreme itself, which is quicker."""
+    return w.xs[0].dtype in REAL and op_of(w).name in EXTREME
+
+
+def start(w: Work, dtype: np.dtype | None = None) -> str:
+    """Returns what the state is of nothing at all."""
+    text = op_of(w).lowering.start
+    if "(" in text:
+        return expression(text, [], w.xs[0].dtype, w.xs[0].dtype)
+    return {"false": "0", "true": "1"}.get(text) or number(int(text), dtype or state_dtype(w))
+
+
+def taken_in(w: Work, state: str, value: str, index: str = "") -> str:
+    """The statement that takes a value into the state; `index` is its place along the axis."""
+    op, dtype = op_of(w), w.xs[0].dtype
+    if gathers_index(w):
+        taken = expression(
+            f"ge2_{op.name}_next({{0}}, {{1}}, {{2}})", [state, value, index], dtype, dtype
+        )
+        return f"{state} = {taken};"
+    return merged(w, state, value)
+
+
+def merged(w: Work, state: str, other: str) -> str:
+    """The statement that makes one of two states."""
+    op, dtype = op_of(w), w.xs[0].dtype
+    if op.name in ADDED and dtype != BOOL and dtype not in COMPLEX:
+        return f"{state} {'+' if op.name == 'reduce_sum' else '*'}= {other};"
+    typed = dtype if gathers_index(w) else state_dtype(w)
+    return (
+        f"{state} = {expression(running(op.lowering.merge, typed), [state, other], typed, typed)};"
+    )
+
+
+def running(merge: str, dtype: np.dtype) -> str:
+    """The expression that takes a value into a state: an extreme of floats by a branch."""
+    if dtype not in REAL:
+        return merge
+    return merge.replace("ge2_max(", "ge2_running_max(").replace("ge2_min(", "ge2_running_min(")
+
+
+def larger(w: Work, state: str, value: str) -> str:
+    """The extreme of numbers that are not NaN."""
+    return f"{state} = {value} {'>' if op_of(w).name == 'reduce_max' else '<'} {state} ? {value} : {state};"
+
+
+def clause(w: Work) -> str:
+    """Returns how OpenMP's `simd` is told of it; nothing where it cannot be."""
+    op, dtype = op_of(w), w.xs[0].dtype
+    if gathers_index(w) or dtype in COMPLEX:
+        return ""
+    if dtype == BOOL:
+        return BITS[op.name]
+    if op.name in EXTREME:
+        return word(w) if apart(w) else f"ge2_{word(w)}_{SUFFIX[dtype]}"
+    return {"reduce_sum": "+", "reduce_prod": "*"}[op.name]
+
+
+def vectorises(works: Iterable[Work]) -> bool:
+    """True if the compiler can take several elements of such a loop at a time."""
+    return not any(
+        (w.kind == "fold" and gathers_index(w)) or any(x.dtype in COMPLEX for x in w.xs)
+        for w in works
+    )

@@ -14,7 +14,7 @@ from ge2.base.source import pattern
 from ge2.codegen.environment import render
 from ge2.codegen.text import CKernel, Sharing, Text, checked, coded
 from ge2.codegen.text import length as length_of_text
-from ge2.targets.c.emit.reductions import headers
+from ge2.targets.c.emit import headers
 from ge2.targets.c.tuning import Files
 
 # -------- The parts of a C function, as templates print them (`stages` of

@@ -24,9 +24,7 @@ from ge2.codegen.text import (
 from ge2.ir import Names, Var, write
 from ge2.ops.elementwise import ConvertElementType
 from ge2.ops.graphs.region import Region
-from ge2.targets.c.emit import statements
-from ge2.targets.c.emit.file import Braces, Cut, For, Partial, Stage, Tasks, length
-from ge2.targets.c.emit.reductions import (
+from ge2.targets.c.emit import (
     HELD,
     SUFFIX,
     apart,
@@ -41,9 +39,11 @@ from ge2.targets.c.emit.reductions import (
     start,
     state_dtype,
     state_type,
+    statements,
     taken_in,
     vectorises,
 )
+from ge2.targets.c.emit.file import Braces, Cut, For, Partial, Stage, Tasks, length
 from ge2.targets.c.emit.statements import (
     BLOCKED,
     ORDER,

@@ -18,8 +18,7 @@ from ge2.ir.text import eqn_text
 from ge2.ops.index import Gather
 from ge2.ops.reduce import ArgReduce, Reduce
 from ge2.ops.shape import Iota
-from ge2.targets.c.emit.file import For, Stage
-from ge2.targets.c.emit.reductions import (
+from ge2.targets.c.emit import (
     GATHERED,
     HELD,
     REAL,
@@ -34,6 +33,7 @@ from ge2.targets.c.emit.reductions import (
     state_dtype,
     word,
 )
+from ge2.targets.c.emit.file import For, Stage
 
 # -------- What things are called in a kernel: loops, sizes, elements of arrays, constants; and so
 # its parameters.

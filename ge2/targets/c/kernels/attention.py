@@ -25,9 +25,9 @@ from ge2.ops.attention.ops import (
 )
 from ge2.ops.attention.scores import Scores, core_shapes, scores_of, without_band
 from ge2.ops.dot import DotGeneral
-from ge2.targets.c.emit.reductions import HELD, STORED, SUFFIX
+from ge2.targets.c.emit import HELD, STORED, SUFFIX
 from ge2.targets.c.emit.statements import ORDER
-from ge2.targets.c.kernels.common import Head, Reads, ScoreStatements, batch_places, statements
+from ge2.targets.c.kernels import Head, Reads, ScoreStatements, batch_places, statements
 from ge2.targets.c.kernels.generated import Generated, Pieces
 from ge2.targets.c.kernels.products import CProduct
 from ge2.targets.c.tuning import Attention, Caps

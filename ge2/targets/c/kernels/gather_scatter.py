@@ -25,8 +25,8 @@ from ge2.ir import ArrayType, Dims
 from ge2.ops.index import Gather, Indexed, Scatter, ScatterReduce, spans
 from ge2.ops.reduce import kept
 from ge2.passes.take_to_mask import Index
-from ge2.targets.c.emit.reductions import STORED, SUFFIX, expression, number
-from ge2.targets.c.kernels.common import Check, Elements, Head, nest_of, shared
+from ge2.targets.c.emit import STORED, SUFFIX, expression, number
+from ge2.targets.c.kernels import Check, Elements, Head, nest_of, shared
 from ge2.targets.c.kernels.generated import Generated, Operands, Pieces, copying, unless_same
 from ge2.targets.c.tuning import Caps, Moves
 

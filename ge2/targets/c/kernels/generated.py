@@ -31,16 +31,16 @@ from ge2.codegen.layout import (
 from ge2.codegen.text import ALONE, Argument, CKernel, Operand, Text, content_of, headers_content
 from ge2.codegen.user_kernels import OWN_FROM, Around
 from ge2.ir import ArrayType, Dims, Op
-from ge2.ops.graphs.region import Region
+from ge2.ops.graphs.region import LOOPS, Region
 from ge2.ops.index import UpdateSlice
 from ge2.ops.random import RandomBits, RandomFold
 from ge2.ops.shape import Concatenate, Constant, Iota, Pad
 from ge2.ops.user_ops import Foreign, Own
+from ge2.targets.c.emit import STORED, SUFFIX, C, headers, helpers_of
 from ge2.targets.c.emit.file import Named, same_code
-from ge2.targets.c.emit.reductions import STORED, SUFFIX, C, headers, helpers_of
 from ge2.targets.c.emit.region import c_kernel
-from ge2.targets.c.kernels.common import Elements, Head, moving, nest_of
-from ge2.targets.c.kernels.common import shared as shared_by
+from ge2.targets.c.kernels import Elements, Head, moving, nest_of
+from ge2.targets.c.kernels import shared as shared_by
 from ge2.targets.c.tuning import TUNING, Caps
 
 # -------- Generated C: every family writes the kernels of a step, given where its arrays are.
@@ -131,7 +131,7 @@ def sooner(caps: Caps) -> Caps:
 @final
 class CRegion(Generated):
     name = "region in C"
-    ops = (Region,)
+    ops, kinds = (Region,), LOOPS
 
     def variants(self, problem: Problem, caps: Caps) -> Iterator[Variant]:
         """Tiles of other sizes where arrays lie across each other, panels where rows are reduced."""

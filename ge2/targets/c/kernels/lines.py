@@ -18,7 +18,7 @@ from ge2.ops.reduce import CumMax, CumProd, CumSum, Running, kept, state_of
 from ge2.ops.reduce import Scan as Lowered
 from ge2.ops.sort import ArgSort, SearchSorted, Sort, TopK
 from ge2.passes.reads import OrderStatistics
-from ge2.targets.c.emit.reductions import (
+from ge2.targets.c.emit import (
     GATHERED,
     HELD,
     STORED,
@@ -27,7 +27,7 @@ from ge2.targets.c.emit.reductions import (
     number,
     running,
 )
-from ge2.targets.c.kernels.common import Elements, Head, nest_of, shared
+from ge2.targets.c.kernels import Elements, Head, nest_of, shared
 from ge2.targets.c.kernels.generated import Generated, Pieces
 from ge2.targets.c.tuning import Caps
 
@@ -385,6 +385,7 @@ class Selecting:
     read: str
     ranks: tuple[str, ...]
     to: str
+    few: bool  # keys of a line, of which each counts those before it
 
 
 @final
@@ -419,7 +420,8 @@ class CSelect(Generated):
         )
         key = key_type(t.dtype)
         read = f"x[{place} + t{along}]"
-        view = Selecting(nest_of(letters, ends), sharing, key, suffix, read, ranks, write)
+        few = n <= caps.tuning.sorts.few
+        view = Selecting(nest_of(letters, ends), sharing, key, suffix, read, ranks, write, few)
         return Pieces((head.skeleton(op.name, problem, "order_statistics", view),))
 
 

@@ -16,8 +16,9 @@ from ge2.choice.problem import Problem, Variant
 from ge2.codegen.text import ALONE, Argument, CKernel, Operand, Text, whole
 from ge2.ir import ArrayType, Dims
 from ge2.ops.dot import DotGeneral
+from ge2.program import volume
+from ge2.targets.c.emit import HELD, STORED, SUFFIX
 from ge2.targets.c.emit.file import For
-from ge2.targets.c.emit.reductions import HELD, STORED, SUFFIX
 from ge2.targets.c.kernels.generated import Generated, Pieces, copying, shared, shared_seconds
 from ge2.targets.c.tuning import Caps, Products
 
@@ -203,6 +204,7 @@ Writer = Callable[[str, list[Argument], Matrix, Matrix, Sides, bool], Text]
 TINY = 4096  # multiplications; GE2_TINY of product.h
 TASK = 1 << 21  # multiplications; GE2_TILE_WORK of product.h
 THIN = 4  # terms of a sum; GE2_THIN of product.h
+VECTOR = 256  # bits of one, with which loops over few terms store rows
 
 ITSELF = Variant("half by BLAS, mirrored")  # of a matrix times its transpose
 BLAS, LOOPS = Variant("BLAS"), Variant("loops")  # of products; BLAS of tiny ones is loops, too
@@ -271,7 +273,12 @@ def sides(problem: Problem) -> Sides:
     (a, b), op = problem.inputs, problem.op
     assert isinstance(op, DotGeneral)
     free_a, free_b = op.free(a, b)
-    return volume(a, op.beside[0]), volume(a, free_a), volume(b, free_b), volume(a, op.contract[0])
+    return (
+        volume(a.shape, op.beside[0]),
+        volume(a.shape, free_a),
+        volume(b.shape, free_b),
+        volume(a.shape, op.contract[0]),
+    )
 
 
 def is_tiny(problem: Problem) -> bool:
@@ -369,7 +376,7 @@ class Multiply:
         if read and None not in strides and not operand.value:
             batch, row, column = strides
             assert batch is not None and row is not None and column is not None
-            sizes = [volume(t, axes) for axes in groups[1:]]
+            sizes = [volume(t.shape, axes) for axes in groups[1:]]
             if not blas or leads(row, column, *sizes):
                 return Matrix(operand, batch, row, column)
         order = tuple(axis for axes in groups for axis in axes)
@@ -384,7 +391,7 @@ class Multiply:
         to = ArrayType(shape, t.dtype if self.ours else self.dtype)
         copy = self.temp(to)
         self.kernels.append(copying(ArrayType(shape, t.dtype), to, turned, copy, self.caps))
-        rows, columns = (volume(t, axes) for axes in groups[1:])
+        rows, columns = (volume(t.shape, axes) for axes in groups[1:])
         return Matrix(copy, rows * columns, columns, 1)
 
     def products(self, a: Matrix, b: Matrix, out: Operand, sizes: Sides) -> list[CKernel]:
@@ -539,7 +546,9 @@ def called(arguments: list[Argument], a: Matrix, b: Matrix, sizes: Sides, few: b
 def thin(
     suffix: str, arguments: list[Argument], a: Matrix, b: Matrix, sizes: Sides, few: bool
 ) -> Text:
-    """A product of few terms as loops, the innermost along the longer side of the result."""
+    """A product of few terms as loops, the innermost along rows of the result, or along columns where
+    rows fill no vector and columns are longer.
+    """
     _, m, n, k = sizes
     arguments += [Argument("int64_t rows", "size", m), Argument("int64_t columns", "size", n)]
 
@@ -553,7 +562,7 @@ def thin(
         strides = ", ".join(number(f"{name}_{part}", getattr(x, part)) for part in order)
         return f"{name} + i * {number(f'{name}_batch', x.batch)}, {strides}"
 
-    if m > n:
+    if m > n and n * int(suffix[1:]) < VECTOR:
         both = f"columns, rows, {k}, {matrix('b', b, 'column', 'row')}, {matrix('a', a, 'column', 'row')}"
         return Text(f"ge2_product_terms_{suffix}({both}, c + i * rows * columns, 1, columns);")
     both = (
@@ -564,10 +573,6 @@ def thin(
 
 # by the beginnings of the names of variants; that of loops begins others
 WRITERS: Final = ((THIN_LOOPS, thin), (SMALL_LOOPS, tiny), (LOOPS, by_loops))
-
-
-def volume(t: ArrayType, axes: Dims) -> int:
-    return math.prod(t.shape[a] for a in axes)
 
 
 def single(shape: Dims, strides: Dims, axes: Dims) -> int | None:

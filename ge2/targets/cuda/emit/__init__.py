@@ -1,4 +1,4 @@
-"""What a CUDA kernel is, its text as a source, several launches of one as one; emitters of their kinds."""
+"""A CUDA kernel as a record, its source, and several launches fused into one."""
 
 from __future__ import annotations
 
@@ -311,6 +311,7 @@ PARTS = {
     "ge2_some": "pack",
     "ge2_ahead": "ahead",
     "ge2_bitonic": "bitonic",
+    "ge2_network": "network",
     "ge2_team_": "team",
     "ge2_column_": "team",
     "ge2_columns_": "columns",
@@ -318,9 +319,11 @@ PARTS = {
     "ge2_fixed_": "fixed",
     "ge2_divisor": "divide",
     "ge2_over_": "divide",
+    "ge2_root": "root",
     "ge2_rank": "order",
     "ge2_digit": "order",
     "ge2_run_end": "order",
+    "ge2_unnamed": "order",
     "ge2_random_some": "draw",
     "ge2_scan_": "scan",
     "ge2_tile": "tile",

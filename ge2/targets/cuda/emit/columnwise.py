@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import ClassVar, final
 
 from ge2.base.record import record
@@ -22,6 +23,7 @@ from ge2.targets.cuda.emit.special_reductions import Kernels, Partials, narrow, 
 from ge2.targets.cuda.emit.windows import Windows
 from ge2.targets.cuda.emit.words import HELD, STORED, Places
 from ge2.targets.cuda.limits import WARP, Chip
+from ge2.targets.cuda.tuning import Columns
 
 
 @final
@@ -39,7 +41,9 @@ class Pack:
 @final
 @record
 class RowLoop:
-    """A loop over rows; in narrow blocks a thread reads some of them at once."""
+    """A loop over rows; in narrow blocks a thread reads some of them at once. `turns`: rows that it goes
+    through without a look at the end, if any number of them.
+    """
 
     at: int
     states: tuple[words.Stage, ...]
@@ -51,6 +55,7 @@ class RowLoop:
     step: str = ""
     unroll: int = 0
     braces: bool = True
+    turns: int = 0
     rooms: tuple[Text, ...] = ()
     reads: tuple[Text, ...] = ()
     kind: ClassVar = "rows"
@@ -59,11 +64,11 @@ class RowLoop:
 @final
 @record
 class End:
-    """The end of a loop over rows."""
+    """The end of a loop over rows, which is one of loops over `turns` of them, or has braces."""
 
     at: int
     after: tuple[words.Stage, ...]
-    narrow: bool
+    turns: bool
     braces: bool
     kind: ClassVar = "end"
 
@@ -106,6 +111,26 @@ def single(stages: Sequence[Stage]) -> bool:
     return alone and not lines[0].body and not lines[0].pragma
 
 
+def crosses(problem: Problem, over: frozenset[int], tuning: Columns) -> bool:
+    """True if much is computed of each pair of a row and a column, and no array has an element for
+    it: a thread has several columns, for which what it reads of a row is the same.
+    """
+    axes = problem.axes
+    if (
+        not over
+        or over == frozenset(axes.sizes)
+        or any(
+            not over.isdisjoint(on := {a for a, s in strides.items() if s}) and on - over
+            for strides in axes.strides.values()
+        )
+    ):
+        return False
+    kept = math.prod(n for a, n in axes.sizes.items() if a not in over)
+    works = [w for w in problem.works if w.kind == "compute" and w.axes & over and w.axes - over]
+    many = math.prod(axes.sizes.values()) >= tuning.pairs and kept >= WARP * tuning.crossed
+    return many and sum(w.cost for w in works) >= tuning.each
+
+
 @final
 class Lanes:
     """`over`: the axes that are folded; `chip`: what is to be kept busy;
@@ -117,7 +142,8 @@ class Lanes:
     ) -> None:
         self.problem, self.chip, axes = problem, chip, problem.axes
         self.tuning = chip.tuning.columns
-        self.narrow = narrow(problem, over, chip)
+        self.crossed = crosses(problem, over, chip.tuning.columns)
+        self.narrow = None if self.crossed else narrow(problem, over, chip)
         self.over = [a for a in sorted(axes.sizes) if a in over]
         kept = [a for a in sorted(axes.sizes) if a not in over]
         self.lane = lane if lane >= 0 else problem.lane_of(kept)
@@ -125,6 +151,7 @@ class Lanes:
         self.places = Places(axes, problem.operands, [*self.kept, *self.over])
         self.places.lane = self.lane
         self.windows = Windows(problem, self.places, chip.tuning.columns)
+        self.places.short = self.tuning.short if self.crossed else 1
         if pack or self.narrow or self.scarce():
             self.windows.pack, pack = 0, pack or 1
         self.pack = pack or self.packed()
@@ -136,9 +163,14 @@ class Lanes:
         )
         self.said = Statements(problem, self.places, self.root)
         self.said.marks = self.windows.marks if self.windows.pack else None
+        self.said.in_order = self.crossed and len(self.over) == 1
+        # elements of a thread lie a block's columns apart, so that those of neighbours are neighbours
+        self.apart = self.crossed and len(self.kept) == 1
+        self.each = "v * COLUMNS" if self.apart else "v"
         self.packs = self.count()
         simple = [p for p in parts if p is not None]
         self.columns, self.block, splits = self.shape(bool(simple) and len(simple) == len(parts))
+        self.packs = self.count(self.columns)
         self.turns = self.several()
         if self.windows.pack and self.columns and not self.over and self.windows.begin_anywhere():
             self.said.threads = self.tuning.block
@@ -152,6 +184,8 @@ class Lanes:
         """
         if self.lane < 0 or self.windows.pack:
             return self.windows.pack or 1
+        if self.crossed:
+            return self.tuning.crossed
         strides = self.problem.axes.strides
         lying = [p for p in strides if strides[p].get(self.lane) == 1]
         spread = [p for p in strides if strides[p].get(self.lane, 1) not in (0, 1)]
@@ -189,8 +223,11 @@ class Lanes:
         few = elements < self.chip.multiprocessors * self.tuning.block * self.packed()
         return few and sum(w.cost for w in works) >= self.tuning.costly
 
-    def count(self) -> int:
+    def count(self, columns: int = 1) -> int:
         """Returns how many packs there are along what is kept."""
+        if self.apart:
+            whole, rest = divmod(self.problem.axes.sizes[self.lane], self.pack * columns)
+            return whole * columns + min(rest, columns)
         sizes = [self.problem.axes.sizes[a] for a in self.kept]
         return math.prod(sizes[:-1]) * -(-sizes[-1] // self.pack) if sizes else 1
 
@@ -201,7 +238,7 @@ class Lanes:
         if self.narrow is not None:
             return self.narrow.columns, self.narrow.block, 1
         rows = math.prod(self.problem.axes.sizes[a] for a in self.over)
-        busy = self.chip.multiprocessors * self.chip.threads
+        busy = self.chip.multiprocessors * self.threads
         columns, block = self.columns_beside(rows), self.tuning.block
         while (
             not split
@@ -215,12 +252,32 @@ class Lanes:
         most = rows // (block // columns * self.tuning.rows)
         return columns, block, max(1, min(wanted, most)) if split else 1
 
+    @property
+    def threads(self) -> int:
+        """Threads that keep a multiprocessor busy; where they compute, as many as have registers for
+        what they keep of their columns.
+        """
+        if not self.crossed:
+            return self.chip.threads
+        read = self.said.read_in(list(self.root.everything()))
+        kept = sum(p.var.type.dtype.itemsize for p in read if self.of_columns(p))
+        kept += sum(map(words.state_bytes, self.problem.folded))
+        beside = [p.var.type.dtype.itemsize // 4 for p in read if not self.of_columns(p)]
+        each = kept * self.pack // 4 + sum(beside) + len(beside) * self.tuning.address
+        each += self.tuning.others
+        whole = self.chip.registers // (each * self.tuning.block) * self.tuning.block
+        return max(min(whole, self.tuning.computing), self.tuning.block)
+
+    def of_columns(self, p: Param) -> bool:
+        """True if an array has another element for another column."""
+        return any(self.problem.axes.strides[p].get(a) for a in self.kept)
+
     def columns_beside(self, rows: int) -> int:
         """Columns of a block. Where all threads have one, or rows are few, none helps another:
         what helpers of a column have is merged by way of shared memory.
         """
         block, units = self.tuning.block, self.chip.multiprocessors
-        if self.packs >= units * self.chip.threads:
+        if self.packs >= units * self.threads:
             return block
         if self.packs < units * WARP:
             return min(WARP, power(self.packs))
@@ -312,7 +369,7 @@ class Lanes:
             problem.region.kind, problem.text, tuple(self.places.arguments.values()), (),
             self.block if self.over or not self.columns else self.columns, self.grid, tuple(fixed), 0,
             len(problem.region.graph.eqns), tuple(self.said.helpers), self.block,
-            template=f"cuda/{template}.cu.jinja", view=view,
+            self.threads // self.block if self.crossed else 1, template=f"cuda/{template}.cu.jinja", view=view,
         )  # fmt: skip
         return Kernels((main, *self.partials.kernels()), self.partials.temps)
 
@@ -354,6 +411,9 @@ class Lanes:
     def number(self) -> str:
         """Returns how many packs there are, in CUDA."""
         *outer, lane = map(self.places.extent, self.kept)
+        if self.apart:
+            whole = f"{lane} / (COLUMNS * PACK) * COLUMNS"
+            return f"{whole} + min({lane} % (COLUMNS * PACK), COLUMNS)" if self.ragged else whole
         return " * ".join([*outer, self.in_packs(lane, bool(outer))])
 
     def in_packs(self, extent: str, wrapped: bool) -> str:
@@ -370,6 +430,8 @@ class Lanes:
             self.places.whole,
         )
         whole = "" if self.pack == 1 else " * PACK"
+        if self.apart:
+            return [Text(f"const {int_} {letter} = p / COLUMNS * (COLUMNS * PACK) + p % COLUMNS;")]
         if not outer:
             return [Text(f"const {int_} {letter} = p{whole};")]
         packs = self.in_packs(extent, True)
@@ -445,11 +507,11 @@ class Lanes:
             for w in works
             for line in (*self.drawn(w), *said.row_read(w, "PACK", self.pack, left))
         ]
-        said.v = "v"
+        said.v = self.each
         lines = [each for w in works for each in self.element(w)]
         said.v = ""
         if self.ragged and not self.windows.pack:
-            beyond = f"{self.places.letters[lane]} + v >= {self.places.extent(lane)}"
+            beyond = f"{self.places.letters[lane]} + {self.each} >= {self.places.extent(lane)}"
             lines = [guard(beyond, "break;"), *lines]
         if (
             loop.parent is not None
@@ -499,12 +561,15 @@ class Lanes:
     def lies(self, p: Param | None) -> bool:
         """True if an array has the elements of a thread side by side."""
         placed, strides = self.problem.placed, self.problem.axes.strides
-        return p is not None and p not in placed and strides[p].get(self.lane) == 1
+        return (
+            not self.apart and p is not None and p not in placed and strides[p].get(self.lane) == 1
+        )
 
     @property
     def ragged(self) -> bool:
         """True if the last pack of a row has less."""
-        return self.lane >= 0 and self.problem.axes.sizes[self.lane] % self.pack != 0
+        whole = self.pack * self.columns if self.apart else self.pack
+        return self.lane >= 0 and self.problem.axes.sizes[self.lane] % whole != 0
 
     # -- rows that are folded
 
@@ -514,23 +579,38 @@ class Lanes:
             w for w in loop.everything() if w.y is not None and self.said.homes[w.y].first is loop
         ]
         total, height = " * ".join(map(places.extent, self.over)), self.block // self.columns
-        start, step = "threadIdx.x / COLUMNS" if self.columns > 1 else "threadIdx.x", str(height)
+        start, step = self.first(height), str(height)
         if self.partials.count > 1:
-            start, step = f"blockIdx.y * {height} + {start}", f"gridDim.y * {height}"
+            step = f"gridDim.y * {height}"
         r = places.linear(self.over, "r")
-        states = tuple(map(self.begin, gathered))
+        states = tuple(self.begin(w, f"{start}, {total}") for w in gathered)
         split = tuple(map(Text, places.split(r, self.over)))
         if self.narrow is not None:
             rooms, reads, inner = self.several_rows(loop, at + 8)
             rows = RowLoop(at, states, r, total, split, True, rooms=rooms, reads=reads)
         else:
-            inner = self.inside(loop, at + 4)
+            turns = self.at_a_time(height)
+            inner = self.inside(loop, at + (8 if turns else 4))
             braces = bool(split) or not single(inner)
             unroll = self.tuning.unrolled
-            rows = RowLoop(at, states, r, total, split, False, start, step, unroll, braces)
+            step = f"({step})" if turns and " " in step else step
+            rows = RowLoop(at, states, r, total, split, False, start, step, unroll, braces, turns)
         after = tuple(line for w in gathered for line in self.end(w))
-        narrow, braces = rows.narrow, rows.braces
-        return [rows, *inner, End(at + 4 * narrow, after, narrow, braces)]
+        nested = rows.narrow or bool(rows.turns)
+        return [rows, *inner, End(at + 4 * nested, after, nested, rows.braces)]
+
+    def at_a_time(self, height: int) -> int:
+        """Rows that a thread goes through without a look at the end, so that none waits for what
+        the next one reads; 0 if it has no number of them.
+        """
+        rows = math.prod(self.problem.axes.sizes[a] for a in self.over)
+        each = height * self.partials.count * self.tuning.unrolled
+        return self.tuning.unrolled if self.crossed and rows % each == 0 else 0
+
+    def first(self, height: int) -> str:
+        """The first row of a thread, of those below each other."""
+        start = "threadIdx.x / COLUMNS" if self.columns > 1 else "threadIdx.x"
+        return f"blockIdx.y * {height} + {start}" if self.partials.count > 1 else start
 
     def several_rows(
         self, loop: Loop, at: int
@@ -563,9 +643,11 @@ class Lanes:
             self.said.packs[p] = f"{name}_at"
         return lines
 
-    def begin(self, w: Work) -> words.State:
+    def begin(self, w: Work, rows: str) -> words.State:
+        """The state of a fold; one that has a place begins with that of the first row, if any."""
         assert w.y is not None
-        return words.begun(w, "PACK" if self.said.homes[w.y].dims else "", "v")
+        state = words.begun(w, "PACK" if self.said.homes[w.y].dims else "", "v")
+        return replace(state, start=words.start_at(w, rows)) if self.said.is_next(w) else state
 
     def end(self, w: Work) -> list[words.Stage]:
         """Merges what the threads of a column have, and leaves it where blocks share the rows."""
@@ -581,7 +663,9 @@ class Lanes:
             tests = ["here"] if self.kept else []
             tests += ["threadIdx.x < COLUMNS"] if self.block > self.columns else []
             tests += (
-                [f"{self.places.letters[self.lane]} + v < {self.places.extent(self.lane)}"]
+                [
+                    f"{self.places.letters[self.lane]} + {self.each} < {self.places.extent(self.lane)}"
+                ]
                 if self.ragged and several
                 else []
             )
@@ -597,4 +681,4 @@ class Lanes:
         for a in axes:
             letter = self.places.letters[a]
             text = f"({text}) * {self.places.extent(a)} + {letter}" if text else letter
-        return f"{text} + v" if several else text or "0"
+        return f"{text} + {self.each}" if several else text or "0"

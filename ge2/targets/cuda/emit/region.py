@@ -24,6 +24,7 @@ from ge2.ops.reduce import ArgReduce, Reduce
 from ge2.ops.shape import Iota
 from ge2.targets.cuda.emit import words
 from ge2.targets.cuda.emit.marks import Marks
+from ge2.targets.cuda.emit.roots import divided_by, is_power, name_of
 from ge2.targets.cuda.emit.words import (
     HELD,
     RESERVED,
@@ -117,17 +118,20 @@ class Statements:
         self.twice = {x.name for x, home in self.homes.items() if home.dims} & once
         self.makers = {w.y: w for w in root.everything() if w.y is not None}
         self.readers = self.read_by()
+        self.roots = divided_by(self.readers, self.makers, self.homes)
         self.products = self.summed()
         self.rounded = self.only_stored()
         self.helpers: dict[str, None] = {}  # of users' expressions
+        self.in_order = False  # whether a thread meets elements in the order of their places
         self.kept_at = "v"  # the place of the current element, of those that a thread keeps
         self.v = ""  # how the element along the lane is told, where several are at hand
         self.packs: dict[Param, str] = {}  # arrays of which several elements were read before
         self.divisors: dict[Held, str] = {}  # what many elements are divided by, prepared
-        self.taken: Counter[str] = Counter()  # words that this kernel has names of
+        self.names_taken: Counter[str] = Counter()  # words that this kernel has names of
         self.apart = False  # whether no current element is at a place that it is compared with
         self.near = ""  # "_near" where no such number is far from 1
         self.striped: dict[Work, str] = {}  # states of which each neighbour has its own
+        self.packed: dict[Work, str] = {}  # folds that take in neighbours at once, which are there
         # random bits, and what is read at indices, of which several elements were made before
         self.drawn: dict[Held, str] = {}
         self.widened: set[Param] = set()  # arrays of half types that were read as floats
@@ -147,8 +151,8 @@ class Statements:
         `by`, `by1`, ... The word is a reserved one.
         """
         assert word in RESERVED, word
-        self.taken[word] += 1
-        return f"{word}{self.taken[word] - 1 or ''}"
+        self.names_taken[word] += 1
+        return f"{word}{self.names_taken[word] - 1 or ''}"
 
     # -- values
 
@@ -157,12 +161,13 @@ class Statements:
             return self.stored(w)
         assert w.step is not None and w.y is not None
         comment = self.note(w.step.eqn)
+        if w in self.packed:
+            return Text(f"{self.packed[w]}[v] = {self.operand(w.xs[0])};", comment)
         if w.kind == "fold":
-            index = self.index(w) if words.indexed(w) else ""
-            return Text(
-                self.fused(w) or words.taken_in(w, self.state(w), self.operand(w.xs[0]), index),
-                comment,
-            )
+            return Text(self.fused(w) or self.taken(w), comment)
+        if w.y in self.roots:
+            root = f"ge2_root_f32({self.operand(w.xs[0])})"
+            return Text(f"const ge2_root {label(w.y.name)} = {root};", comment)
         home, code = self.homes[w.y], self.computed(w)
         if home.dims:
             return Text(f"{self.kept(w.y, home)} = {code};", comment)
@@ -268,6 +273,17 @@ class Statements:
             return ""
         a, b = map(self.operand, product.xs)
         return f"{self.state(w)} = ge2_fma_{SUFFIX[w.xs[0].dtype]}({a}, {b}, {self.state(w)});"
+
+    def taken(self, w: Work) -> str:
+        """The statement that takes a value into the state of a fold."""
+        state, value = self.state(w), self.operand(w.xs[0])
+        if self.is_next(w):
+            return f"{state} = {words.next_taken(w, state, value, self.index(w))};"
+        return words.taken_in(w, state, value, self.index(w) if words.indexed(w) else "")
+
+    def is_next(self, w: Work) -> bool:
+        """True of a fold that knows a place, and meets values in the order of their places."""
+        return self.in_order and words.indexed(w) and w.xs[0].dtype in (FLOAT32, FLOAT64)
 
     def index(self, w: Work) -> str:
         """The place of an element along the axis that is folded."""
@@ -410,9 +426,8 @@ class Statements:
                 if sums
                 else operands[0]
             )
-        if w.xs[-1] in self.divisors and op.name == "div":
-            over = f"ge2_over{self.near}_{SUFFIX[y.dtype]}"
-            return f"{over}({operands[0]}, {self.divisors[w.xs[1]]})"
+        if w.xs[-1] in (self.divisors | self.roots) and (found := self.over(w, y, operands[0])):
+            return found
         if isinstance(op, Draw):
             if y in self.drawn:
                 return self.drawn[y]
@@ -425,6 +440,18 @@ class Statements:
             if op.retypes
             else self.expressed(op, operands, dtype, y.dtype)
         )
+
+    def over(self, w: Work, y: Held, x: str) -> str:
+        """A quotient by what is prepared; "" of any other work."""
+        by = w.xs[-1]
+        if by in self.divisors and name_of(w) == "div":
+            return f"ge2_over{self.near}_{SUFFIX[y.dtype]}({x}, {self.divisors[by]})"
+        if w not in self.roots.get(by, ()):
+            return ""
+        root = label(by.name)
+        if is_power(w.xs[0]):
+            return f"ge2_mul_f32({x}, {root}.inverse)"
+        return f"ge2_over_root_f32({x}, {root})"
 
     def elsewhere(self, w: Work, placed: Placed) -> str:
         """An element of what lies elsewhere than the space, where there is one; else zero."""
@@ -520,6 +547,8 @@ class Statements:
         home, w = self.homes[x], self.makers[x]
         if w.kind == "fold":
             return words.read(w, self.state(w))
+        if x in self.roots:
+            return f"{label(x.name)}.value"
         return self.kept(x, home) if home.dims else label(x.name)
 
     def load(self, p: Param) -> str:
@@ -553,12 +582,6 @@ def is_product(w: Work) -> bool:
         and w.step.eqn is not None
         and w.step.eqn.op.name == "mul"
     )
-
-
-def name_of(w: Work) -> str:
-    """The operation of a work; "" for what is none."""
-    eqn = None if w.step is None else w.step.eqn
-    return eqn.op.name if w.kind == "compute" and eqn is not None else ""
 
 
 def is_one(x: Held) -> bool:

@@ -1,4 +1,4 @@
-"""Where a row is while a team computes it, and the parts of its kernel."""
+"""Plans of row kernels: where the elements of a row are kept, and the parts of the kernel."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ge2.codegen.text import Text
 from ge2.targets.cuda.emit import words as reductions
 from ge2.targets.cuda.emit.region import Plain, Problem, Statements, power
 from ge2.targets.cuda.emit.special_reductions import Part, Partials, part
-from ge2.targets.cuda.emit.words import Places
+from ge2.targets.cuda.emit.words import WIDEST, Places
 from ge2.targets.cuda.emit.words import Stage as Reduction
 from ge2.targets.cuda.limits import WARP, Chip
 from ge2.targets.cuda.tuning import Rowwise
@@ -81,18 +81,28 @@ class Plan:
         self.across = bool(across)
         self.places = Places(axes, problem.operands, [*self.groups, *self.walked, *self.row])
         self.places.constant = frozenset(self.row) if resident else frozenset()
-        self.lane = self.places.lane = self.row[0] if len(self.row) == 1 else -1
+        # of a row along several axes that is not held packs lie along the last
+        lane = self.row[-1] if len(self.row) == 1 or (self.row and where == READ_AGAIN) else -1
+        self.lane = self.places.lane = lane
         self.length = math.prod(axes.sizes[a] for a in self.row)
         self.count = math.prod(axes.sizes[a] for a in self.walked)
         lying = [p for p in axes.strides if self.lies(p)]
         # so do rows at indices, which are read where they are asked for
         rows = [p for p in problem.values.tables.values() if axes.strides[p].get(self.lane) == 1]
         self.pack = 1 if alone else self.places.pack([*lying, *rows], 4 * chip.thread_registers)
+        self.lead = 0 if alone or self.across or self.in_shared else self.led(lying)
+        if self.lead:
+            self.pack = self.places.multiple = self.lead
+            self.places.alike = frozenset(p for p in lying if self.depends(p))
+        # of a row and what is before it, down to the multiple that a pack begins at
+        self.span = self.length + max(self.lead - 1, 0)
+        if len(self.row) > 1 and (self.pack == 1 or axes.sizes[lane] % self.pack):
+            self.lane, self.places.lane, self.pack = -1, -1, 1
         roles = ((self.walked, "rows"), (self.row, "row"))
         specs = [Spec(tuple(axes), role) for axes, role in roles if axes]
         # A block has one group: what is alike in all groups is made in each, where it is read.
         group = Spec(tuple(self.groups), "group") if self.groups else None
-        self.held = {p for p in lying if resident}
+        self.held = {p for p in lying if resident and (self.depends(p) or not self.lead)}
         parts = [part(problem, w, self.places.order) for w in problem.folded]
         if not self.across:
             self.sink()
@@ -128,6 +138,25 @@ class Plan:
             return
         for w in self.problem.works:
             w.axes |= walked
+
+    def led(self, lying: Sequence[Param]) -> int:
+        """Elements of a pack, of long rows that begin anywhere, but in all arrays as far behind a
+        multiple of these: packs then begin at that multiple, the first before the row. 0 of others.
+        """
+        moving = [p for p in lying if self.depends(p)]
+        sizes = [p.var.type.dtype.itemsize for p in moving]
+        if len(self.row) != 1 or not moving:
+            return 0
+        pack = min(WIDEST // min(sizes), 2 * WIDEST // max(sizes))
+        if self.pack >= pack or self.length < self.tuning.led * pack:
+            return 0
+        begins = {
+            tuple(self.problem.axes.strides[p].get(a, 0) % pack for a in self.walked)
+            for p in moving
+        }
+        operands = [self.problem.operands[p.var] for p in moving]
+        at_multiples = not any(x.offset % pack or x.loose % pack for x in operands)
+        return pack if len(begins) == 1 and at_multiples else 0
 
     # -- how many threads a row has
 
@@ -171,13 +200,16 @@ class Plan:
 
     def shaped(self) -> Shape:
         """The smallest team that holds a row, whole warps where the row is that long."""
-        n, pack = max(self.length, 1), self.pack
+        n, pack = max(self.span, 1), self.pack
         if self.in_shared:
             team = self.tuning.in_shared
             return Shape(team, team, -(-n // (team * pack)))
         if not self.resident:
             many = self.count >= 2 * self.chip.multiprocessors
-            widest = self.tuning.block if many else self.tuning.largest
+            long = n >= self.tuning.rounds_long * self.tuning.long_block * pack
+            block = self.tuning.long_block if long else self.tuning.block
+            widest = block if many else self.tuning.largest
+            widest = WARP if self.in_passing() else widest
             team = min(widest, max(power(-(-n // pack)), 1))
             return Shape(team, max(team, self.tuning.block), 0)
         if self.alone:
@@ -194,7 +226,7 @@ class Plan:
             team = 1
         if self.groups:  # a block has the rows of one group, which may be few: no lane is idle
             team = max(team, min(WARP // power(self.count), power(-(-n // pack))))
-        self.pack = pack = self.fitting(team)
+        self.pack = pack = self.pack if self.lead else self.fitting(team)
         block = min(self.tuning.block, self.tuning.largest)
         if self.sums() and team > WARP:
             # a block a row: its next row may be read ahead, and more of them are at once
@@ -212,6 +244,19 @@ class Plan:
 
         return half if half >= 4 and each(half) < each(self.pack) else self.pack
 
+    def written_out(self, works: Sequence[Work]) -> int:
+        """How often a loop over a row that is read again is written out: so often that as many bytes
+        are on their way where a thread reads single elements as where it reads packs, unless much is
+        done with each.
+        """
+        few, most = self.tuning.unrolled, self.tuning.unrolled_works
+        read = [p for p in self.said.read_in(works) if self.depends(p)]
+        wide = [min(self.places.wide(p), self.pack) * p.var.type.dtype.itemsize for p in read]
+        times = WIDEST // max(wide, default=WIDEST) if wide else 1
+        while times > 1 and (few * times * len(works) * self.pack > most):
+            times //= 2
+        return few * max(times, 1)
+
     def outer(self) -> bool:
         """True if no array has an element for each of each row, nothing is kept of one, and rows are
         many: a thread has one, and reads what all rows share in the instruction of its neighbours.
@@ -220,6 +265,13 @@ class Plan:
         whole = any(self.depends(p) and any(strides[p].get(a) for a in self.row) for p in strides)
         kept = self.sums() or self.between() or self.groups or not self.resident or self.in_shared
         return not (whole or kept) and self.plenty()
+
+    def in_passing(self) -> bool:
+        """True if a row is gone through once, for an index: threads that become one compare a value
+        and an index of two words, so that few are to have many elements each, if rows are many.
+        """
+        many = self.count * WARP >= self.chip.multiprocessors * self.chip.threads
+        return many and not self.stages() and any(map(reductions.indexed, self.problem.folded))
 
     def plenty(self) -> bool:
         """True if the chip has work if each thread takes a row: then none does what another of its
@@ -386,7 +438,7 @@ class Plan:
             return fits and not self.between() and not self.sums() and self.stages()
         if self.alone and not self.complete():
             return False
-        few = self.length <= self.shape.team * self.pack * self.shape.packs
+        few = self.span <= self.shape.team * self.pack * self.shape.packs
         each = self.shape.packs * self.pack * self.words()
         long = (
             not self.across
@@ -394,7 +446,8 @@ class Plan:
             and self.count < self.chip.multiprocessors
             and not self.stages()
         )
-        return few and each <= self.most_words and self.length > 0 and not long
+        passing = not self.across and self.shape.team > WARP and self.in_passing()
+        return few and each <= self.most_words and self.length > 0 and not (long or passing)
 
     @property
     def most_words(self) -> int:

@@ -1,4 +1,4 @@
-"""Kernels whose threads lie along what is folded: a team has a row, in its registers where it fits."""
+"""Kernels whose threads run along the reduced axis: a thread group has a row."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class Rows:
         r = self.places.linear(self.walked, "r")
         split = tuple(map(Text, self.places.split(r, self.walked)))
         inner = [
-            Plain(within, split),
+            Plain(within, (*split, *self.led())),
             *self.held_rows(True, within),
             *self.inside(loop, within),
         ]
@@ -124,6 +124,14 @@ class Rows:
         after = tuple(line for w in gathered for line in finish(w))
         form = "all" if self.plan.alone else "walk"
         return [RowLoop(at, form, r, count, states, fetch), *inner, End(at, after)]
+
+    def led(self) -> list[Text]:
+        """How far a row begins behind a multiple of a pack."""
+        if not self.plan.lead:
+            return []
+        p = min(self.places.alike, key=lambda p: p.name)
+        begin = self.places.element(p, "", {self.lane: "0"}).removesuffix(" + 0")
+        return [Text(f"const int lead = (int)(({begin}) & (PACK - 1));")]
 
     def completed(self, w: Work) -> list[Reduction]:
         """Returns the lines by which the states of the only block become one, which all know."""
@@ -219,27 +227,35 @@ class Rows:
         return Load(at, tuple(lines), tuple(copies), shared=True)
 
     @property
+    def letter(self) -> str:
+        """What the place along a row is called."""
+        return self.places.letters[self.row[0]] if len(self.row) == 1 else "at"
+
+    @property
     def width(self) -> str:
         return "PACK" if self.pack > 1 else "1"
 
     @property
     def ragged(self) -> bool:
         """True if some thread has less of a row than others."""
-        return self.plan.length % (self.pack * (self.shape.team if self.plan.resident else 1)) != 0
+        return (
+            self.plan.lead > 0
+            or self.plan.length % (self.pack * (self.shape.team if self.plan.resident else 1)) != 0
+        )
 
     @property
     def left(self) -> str:
         if self.lane < 0 or not self.ragged:
             return ""
-        return f", {self.total(self.row)} - {self.places.letters[self.lane]}"
+        letter = self.places.letters[self.lane]
+        return f", {self.total(self.row)} - {letter}{f', {letter}' if self.plan.lead else ''}"
 
     def place(self) -> Text:
         """Returns where the pack k of a thread begins."""
         whole = " * PACK" if self.pack > 1 else ""
+        whole += " - lead" if self.plan.lead else ""
         at = f"(k * TEAM + t){whole}" if whole else "k * TEAM + t"
-        return Text(
-            f"const int {self.places.letters[self.row[0]] if self.lane >= 0 else 'at'} = {at};"
-        )
+        return Text(f"const int {self.letter} = {at};")
 
     # -- a row
 
@@ -253,10 +269,11 @@ class Rows:
         waits, self.waits = self.waits, False
         self.gone |= {each.fold for each in picks}
         works = without(works, self.gone, self.said)
-        striped = self.stripe(loop)
+        striped, packed = self.stripe(loop), self.packed(loop)
         prepared: list[Reduction] = [*self.prepared(works), *map(self.stripes, striped)]
+        prepared += [words.neighbours(w, self.said.packed[w]) for w in packed]
         loops, near = self.looped(works)
-        self.said.striped = {}
+        self.said.striped, self.said.packed = {}, {}
         folds: list[Reduction] = [self.together(w) for w in striped]
         folds += [line for w in self.gathered(loop) for line in self.merged(w)]
         return [Pass(at, states, at_once, waits, tuple(prepared), loops, near, tuple(folds))]
@@ -279,9 +296,11 @@ class Rows:
 
     def loop(self, works: Sequence[Work]) -> PassLoop:
         inner = self.neighbours(works)
+        taken = [words.taken_together(w, name) for w, name in self.said.packed.items()]
+        inner = replace(inner, writes=(*inner.writes, *taken))
         places = self.along()
         if not self.plan.resident:
-            head, unroll = self.striding(), str(self.plan.tuning.unrolled)
+            head, unroll = self.striding(), str(self.plan.written_out(works))
         else:
             head = "int k = 0; k < PACKS; k++"
             outer = str(self.plan.tuning.unrolled) if self.plan.outer() else ""
@@ -303,7 +322,7 @@ class Rows:
         that is still to be read.
         """
         found: dict[Work, Pick] = {}
-        for loop in self.plan.inner_loops() if self.lane >= 0 else []:
+        for loop in self.plan.inner_loops() if len(self.row) == 1 else []:
             inner = [w for w in loop.works if w.kind == "fold" and w.over == set(self.row)]
             picks = [p for w in inner if (p := pick(w, self.said, loop.works, self.lane))]
             if len(picks) < len(inner) and self.shape.team > 1:
@@ -338,6 +357,18 @@ class Rows:
         self.said.striped = {w: f"{words.state_of(w)}_of[v]" for w in found}
         return found
 
+    def packed(self, loop: Loop) -> list[Work]:
+        """Sums of exponentials over long rows: a thread takes in all neighbours at once, so that it
+        looks once whether their largest is a larger one.
+        """
+        if self.plan.resident or self.pack == 1 or self.ragged:
+            return []
+        row = set(self.row)
+        found = [w for w in self.gathered(loop) if w.over <= row and not words.is_number(w)]
+        found = [w for w in found if not words.indexed(w)]
+        self.said.packed = {w: f"{words.state_of(w)}_of" for w in found}
+        return found
+
     def stripes(self, w: Work) -> State:
         found = words.begun(w, "PACK", "v")
         return replace(found, name=f"{found.name}_of")
@@ -368,7 +399,7 @@ class Rows:
 
     def along(self) -> list[Text]:
         """The places along the axes of a row, where it has several."""
-        if self.lane >= 0:
+        if len(self.row) == 1:
             return []
         guard = [self.past("at")] if self.plan.resident and self.ragged else []
         return [*guard, *map(Text, self.places.split("at", self.row))]
@@ -381,19 +412,18 @@ class Rows:
 
     @property
     def whole_packs(self) -> bool:
-        return self.plan.resident and self.lane >= 0 and self.plan.length % self.pack == 0
+        whole = self.plan.length % self.pack == 0 and not self.plan.lead
+        return self.plan.resident and self.lane >= 0 and whole
 
     def striding(self) -> str:
         """The loop over a row that is not held."""
-        letter = self.places.letters[self.row[0]] if self.lane >= 0 else "at"
+        letter = self.letter
         whole = " * PACK" if self.pack > 1 else ""
         start, step, int_ = "t", "TEAM", self.places.whole
         if self.plan.splits > 1:
             start, step = "(blockIdx.y * TEAM + t)", "gridDim.y * TEAM"
-        first, by = (
-            (f"({int_}){start}{whole}" if self.places.far else f"{start}{whole}"),
-            f"{step}{whole}",
-        )
+        cast = f"({int_})" if self.places.far else ""
+        first, by = f"{cast}{start}{whole}{' - lead' if self.plan.lead else ''}", f"{step}{whole}"
         return f"{int_} {letter} = {first}; {letter} < {self.total(self.row)}; {letter} += {by}"
 
     def neighbours(self, works: Sequence[Work]) -> PassLoop:
@@ -405,7 +435,7 @@ class Rows:
                 name = self.places.array(p)
                 before.append(Text(f"const auto {name}_at = {name}_row[k * {self.shape.block}];"))
                 said.packs[p] = f"{name}_at.at[{'v' if self.pack > 1 else '0'}]"
-            elif (not self.plan.resident or p in self.plan.late) and self.plan.lies(p):
+            elif (p not in self.plan.held or p in self.plan.late) and self.plan.lies(p):
                 name, wide = self.places.array(p), min(self.places.wide(p), self.pack)
                 read = f"ge2_read<{self.width}, {wide}>({name} + {self.places.element(p)}{left})"
                 before.append(Text(f"const auto {name}_at = {read};"))
@@ -429,7 +459,13 @@ class Rows:
         return PassLoop(tuple(before), tuple(elements), tuple(apart), test, tuple(after))
 
     def each_element(self, works: Sequence[Work]) -> tuple[list[Text], list[Text], str]:
-        """The works for the elements of a pack; once more where none is at a place looked for."""
+        """The works for the elements of a pack; once more where none is at a place looked for, or none
+        is before a row or behind it.
+        """
+        if self.plan.lead and not self.plan.resident:
+            at = self.places.letters[self.lane]
+            ends = f"{at} < 0 || {at} + PACK > {self.total(self.row)}"
+            return self.in_a_pack(works), [each for w in works for each in self.element(w)], ends
         tests = list(dict.fromkeys(away for w in works if (away := self.said.away(w))))
         if not tests or self.pack == 1 or self.plan.length < self.plan.tuning.seldom * self.pack:
             return self.in_a_pack(works), [], ""
@@ -442,8 +478,9 @@ class Rows:
     def in_a_pack(self, works: Sequence[Work]) -> list[Text]:
         lines = [each for w in works for each in self.element(w)]
         if self.pack > 1 and lines and self.ragged and not self.whole_packs:
-            letter = self.places.letters[self.lane]
-            return [self.past(f"{letter} + v"), *lines]
+            at = f"{self.places.letters[self.lane]} + v"
+            before = [guard(f"{at} < 0", "continue;")] if self.plan.lead else []
+            return [*before, self.past(at), *lines]
         return lines
 
     def of_packs(self, works: Sequence[Work]) -> tuple[list[Text], list[Work]]:
@@ -555,7 +592,7 @@ class Rows:
         place = f"{row} + v" if packed else row
         value = f"{words.state_of(w)}[{'k * PACK + v' if self.pack > 1 else 'k'}]"
         leave = tested(once, [self.partials.leave(w, number, place, value)])
-        letter = self.places.letters[self.row[0]] if self.lane >= 0 else "at"
+        letter = self.letter
         at = f"{letter} + v" if self.pack > 1 else letter
         inner = [self.past(at), *leave] if self.ragged else leave
         inner = [unrolled("v", "PACK", inner)] if self.pack > 1 else inner

@@ -1,4 +1,4 @@
-"""Reductions that need more, or less, than a look at each element by one block."""
+"""Reductions by several blocks of threads, and those that need not read each element."""
 
 from __future__ import annotations
 

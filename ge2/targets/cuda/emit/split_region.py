@@ -15,12 +15,12 @@ from ge2.choice.problem import Variant
 from ge2.codegen.axes import is_state
 from ge2.codegen.kernel_values import Param, folded_axes
 from ge2.codegen.text import Operand, Text, whole
-from ge2.ir import Eqn, Graph, Var
+from ge2.ir import Graph, Var
 from ge2.ir.graph import FREE
-from ge2.ops.graphs.region import Region
+from ge2.ops.graphs.region import Region, kind_of
 from ge2.ops.reduce import ArgReduce, Reduce
 from ge2.targets.cuda.emit import CudaKernel, Fixed
-from ge2.targets.cuda.emit.columnwise import Lanes, Stage
+from ge2.targets.cuda.emit.columnwise import Lanes, Stage, crosses
 from ge2.targets.cuda.emit.region import Problem
 from ge2.targets.cuda.emit.row_plan import Plan, planned
 from ge2.targets.cuda.emit.rows import Rows
@@ -232,7 +232,7 @@ def half(region: Region, numbers: list[int], needed: set[Any]) -> Region:
     wanted = through_views(region, needed, makers)
     outs = tuple(eqns[n].outs[0] for n in numbers if eqns[n].outs[0] in wanted)
     inner = Graph(tuple(read), tuple(eqns[n] for n in chosen), outs)
-    return Region(kind(inner.eqns), region.space, tuple(region.axes[n] for n in chosen), inner)
+    return Region(kind_of(inner.eqns), region.space, tuple(region.axes[n] for n in chosen), inner)
 
 
 def through_views(region: Region, needed: set[Any], makers: dict[Var, int]) -> set[Any]:
@@ -244,13 +244,6 @@ def through_views(region: Region, needed: set[Any], makers: dict[Var, int]) -> s
             waiting += [a for a in region.graph.eqns[n].inputs if a not in found]
             found.update(region.graph.eqns[n].inputs)
     return found
-
-
-def kind(eqns: tuple[Eqn, ...]) -> str:
-    """Those of a half: rowwise if a reduction is read again."""
-    folded = {e.outs[0] for e in eqns if isinstance(e.op, Reduce | ArgReduce)}
-    read = {a for e in eqns for a in e.inputs}
-    return "rowwise" if folded & read else "reduce" if folded else "pointwise"
 
 
 # -------- Elementwise kernels of arrays that lie across each other, by way of tiles in shared
@@ -429,10 +422,19 @@ def variants(region: Region, operands: Operands, chip: Chip) -> Iterator[Variant
         if is_divisible(rest)
         else []
     )
-    early = two if repeats(rest, chip.tuning.rowwise.long) else []
+    early = (
+        two if repeats(rest, chip.tuning.rowwise.long) or has_pairs(rest, operands, chip) else []
+    )
     yield from early
     yield from single(rest, operands, chip)
     yield from [] if early else two
+
+
+def has_pairs(region: Region, operands: Operands, chip: Chip) -> bool:
+    """True if some of its folds are over pairs, and what they leave is folded again."""
+    problem = Problem(region, operands)
+    over = {w.over for w in problem.folded}
+    return len(over) > 1 and any(crosses(problem, each, chip.tuning.columns) for each in over)
 
 
 def single(region: Region, operands: Operands, chip: Chip) -> Iterator[Variant]:
@@ -450,6 +452,9 @@ def single(region: Region, operands: Operands, chip: Chip) -> Iterator[Variant]:
         yield Variant("elementwise", once(Lanes(problem, frozenset(), chip).run))
         return
     lane = problem.lane
+    if len(over) == 1 and crosses(problem, over[0], chip.tuning.columns):
+        yield Variant(f"pairs over {named(over[0])}", once(Lanes(problem, over[0], chip).run))
+        problem = make()
     for axes in sorted(over, key=lambda axes: (-rank(problem, axes), sorted(axes))):
         if lane in axes and (plan := planned(make, axes, chip)) is not None:
             yield Variant(f"rows along {named(axes)}", once(partial(by_rows, plan)))
@@ -493,12 +498,15 @@ def of_halves(
 ) -> list[CudaKernel]:
     """The kernels of both halves; arrays between them are added to `temps`, and to `operands`."""
     kernels: list[CudaKernel] = []
-    for half in filter(None, map(inhabited, cut(region, chip.tuning.halves))):
-        for var in half.graph.outputs:
+    for part in cut(region, chip.tuning.halves):
+        for var in part.graph.outputs:  # those of no elements too, which the other half may read
             assert isinstance(var, Var)
             if var not in operands:
                 operands[var] = whole("temp", len(temps), var.type.shape)
                 temps.append(var.type.nbytes)
+        half = inhabited(part)
+        if half is None:
+            continue
         one = next(single(half, operands, chip), None)
         if one is None:
             kernels += of_halves(half, operands, chip, temps)

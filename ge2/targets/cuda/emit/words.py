@@ -59,7 +59,9 @@ THREADS = re.compile(r"\bge2_(?:warp|block|lane)_\w")
 TYPES = re.compile(r"\bge2_c(?:64|128)\b")
 # fmt: off
 FOLDS = frozenset((
-    "indexed", "first", "at", "argmax", "argmin", "compensate", "compensated", "lowest", "highest",
+    "indexed", "first", "at", "argmax", "argmin", "argmax_next", "argmin_next", "argmax_begin", "argmin_begin",
+    "argmax_step", "argmin_step", "compensate", "compensated", "lowest", "highest",
+    "exps", "no_exps", "add_exps", "take_exps", "exp_of", "sum_of_exps",
 ))
 # fmt: on
 FIRST = {"cast": "cast", "pair": "pair", "random": "random", "index": "index", "sort": "sort"}
@@ -119,7 +121,7 @@ RESERVED = frozenset((
     "floor", "fma", "fmax", "fmin", "fmod", "hypot", "ldexp", "log", "log10", "log1p", "log2", "max",
     "min", "pow", "rint", "round", "sin", "sinh", "sqrt", "tan", "tanh", "trunc", "by", "here", "k", "v", "t",
     "n", "p", "s", "r", "u", "at", "e", "from", "to", "mine", "slot", "turn", "room", "fetch", "part",
-    "parts", "row", "rest", "first", "team", "step", "some",
+    "parts", "row", "rest", "first", "team", "step", "some", "lead",
 ))
 # fmt: on
 
@@ -136,7 +138,12 @@ class Places(AxesParameters):
     def __init__(self, axes: Axes, operands: Mapping[Var, Operand], order: Sequence[int]) -> None:
         super().__init__(axes, operands, order, LETTERS)
         self.constant: frozenset[int] = frozenset()
+        self.short = 1  # strides up to which they are in the text
         self.lane = -1  # the axis along which a thread has several elements, v of them
+        # arrays whose rows begin anywhere, all as far behind a multiple of so many elements, at which
+        # packs begin: other arrays are then read one by one
+        self.alike: frozenset[Param] = frozenset()
+        self.multiple = 0
         self.far = (
             any(self.spans(p) >= FAR for p in axes.strides) or math.prod(axes.sizes.values()) >= FAR
         )
@@ -255,8 +262,8 @@ class Places(AxesParameters):
     def stride(self, p: Param, a: int) -> str:
         """A stride as it is best said: 1, the sizes of the axes within, or a number of its own."""
         strides = self.axes.strides[p]
-        if strides[a] == 1:
-            return "1"
+        if 0 < strides[a] <= self.short:
+            return str(strides[a])
         within = [b for b in strides if 0 < strides[b] < strides[a]]
         return self.stride_by(p, a, within, label(p.name))
 
@@ -285,6 +292,8 @@ class Places(AxesParameters):
         strides, dtype = self.axes.strides[p], p.var.type.dtype
         if strides.get(self.lane) != 1:
             return 1
+        if self.multiple:
+            return min(self.multiple, WIDEST // dtype.itemsize) if p in self.alike else 1
         operand = self.operands[p.var]
         steps = (s for a, s in strides.items() if a != self.lane)
         parts = [*steps, *rows, operand.offset, operand.loose]
@@ -398,13 +407,19 @@ def indexed(w: Work) -> bool:
     return isinstance(op_of(w), ArgReduce)
 
 
+def is_number(w: Work) -> bool:
+    """True if the state is a number."""
+    return bool(op_of(w).lowering.state == "{0}")
+
+
 def state_type(w: Work) -> str:
-    return f"ge2_indexed_{SUFFIX[dtype_of(w)]}" if indexed(w) else GATHERED[dtype_of(w)]
+    dtype, state = dtype_of(w), op_of(w).lowering.state
+    return GATHERED[dtype] if is_number(w) else f"{state.partition('<')[0]}_{SUFFIX[dtype]}"
 
 
 def state_bytes(w: Work) -> int:
     size = dtype_of(w).itemsize
-    return max(16, size + 8) if indexed(w) else size
+    return max(16, size + 8) if indexed(w) else size if is_number(w) else 3 * size
 
 
 def start(w: Work) -> str:
@@ -434,8 +449,32 @@ def taken_in(w: Work, mine: str, value: str, index: str) -> str:
     """The statement that takes a value into a state; `index` is its place along the axis."""
     dtype = dtype_of(w)
     if indexed(w):
+        of = f"ge2_{op_of(w).name}_next({{0}}, {{1}}, {{2}})"
+        return f"{mine} = {expression(of, [mine, value, index], dtype, dtype)};"
+    if not is_number(w):
         value = expression(op_of(w).lowering.lift, [value, index], dtype, dtype)
     return f"{mine} = {merged_text(w, mine, value)};"
+
+
+def next_taken(w: Work, mine: str, value: str, index: str) -> str:
+    """The state with a value whose place is behind those of all before."""
+    return f"ge2_{op_of(w).name}_step_{SUFFIX[dtype_of(w)]}({mine}, {value}, {index})"
+
+
+def start_at(w: Work, places: str) -> str:
+    """The state that such values are taken into; `places`: the first, and the end of all."""
+    return f"ge2_{op_of(w).name}_begin_{SUFFIX[dtype_of(w)]}({places})"
+
+
+def neighbours(w: Work, name: str) -> Text:
+    """The elements that a state takes in at once."""
+    return Text(f"{GATHERED[dtype_of(w)]} {name}[PACK];")
+
+
+def taken_together(w: Work, name: str) -> Text:
+    """The statement that takes them in."""
+    mine = state_of(w)
+    return Text(f"{mine} = ge2_take_exps_{SUFFIX[dtype_of(w)]}({mine}, {name});")
 
 
 def merge(w: Work, value: str, function: str, in_place: bool = False) -> Merge:
@@ -450,6 +489,7 @@ def merge_of(w: Work) -> str:
 def read(w: Work, text: str) -> str:
     """The result that a state holds."""
     assert w.y is not None
-    if indexed(w):
-        return f"{text}.index"
+    if not is_number(w):
+        dtype = dtype_of(w)
+        return expression(op_of(w).lowering.read, [text], dtype, dtype)
     return text if dtype_of(w) == w.y.dtype else f"({HELD[w.y.dtype]}){text}"

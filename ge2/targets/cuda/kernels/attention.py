@@ -25,10 +25,7 @@ from ge2.ops.attention.ops import (
 )
 from ge2.ops.attention.scores import Scores, core_shapes, scores_of, without_band
 from ge2.ops.pointlike import Pointlike
-from ge2.targets.cuda.attention_backward import AttentionBackward as WgmmaBackward
-from ge2.targets.cuda.attention_backward import Backward as BackwardKernels
-from ge2.targets.cuda.attention_backward import Left
-from ge2.targets.cuda.attention_kernels import (
+from ge2.targets.cuda.attention import (
     NOTHING,
     AttentionWgmma,
     Statements,
@@ -37,29 +34,28 @@ from ge2.targets.cuda.attention_kernels import (
     slope_statements,
     statements,
 )
-from ge2.targets.cuda.attention_kernels import Forward as ForwardKernel
-from ge2.targets.cuda.attention_of_warps import (
+from ge2.targets.cuda.attention import Forward as ForwardKernel
+from ge2.targets.cuda.attention.backward import AttentionBackward as WgmmaBackward
+from ge2.targets.cuda.attention.backward import Backward as BackwardKernels
+from ge2.targets.cuda.attention.backward import Left
+from ge2.targets.cuda.attention.warps import (
     AttentionByKeys,
     AttentionMma,
     Room,
     rows_of,
     tiles_of,
 )
-from ge2.targets.cuda.attention_of_warps import AttentionMmaBackward as MmaBackward
+from ge2.targets.cuda.attention.warps import AttentionMmaBackward as MmaBackward
+from ge2.targets.cuda.attention_tuning import AttentionMmaTile, AttentionTile
 from ge2.targets.cuda.device import Caps
 from ge2.targets.cuda.emit.special_reductions import Kernels
-from ge2.targets.cuda.kernels.gemm import CLOCK, LEAST, RATE
+from ge2.targets.cuda.kernels.gemm import LEAST, RATE
 from ge2.targets.cuda.kernels.generated import Cuda
 from ge2.targets.cuda.kernels.products import HOPPER, precision
 from ge2.targets.cuda.limits import Chip
-from ge2.targets.cuda.tuning import AttentionMmaTile, AttentionTile
+from ge2.targets.cuda.tuning import Tuning
 
-# sums of a thread beside which registers do not spill: with dropout; with other scores, or float32;
-# of products alone
-CROWDED: Final = (112, 160, 192)
-MOST_ROWS: Final = 32  # that share keys, if warps share these: 16 read them once
 ROWS: Final = 16  # queries of a warp
-RESIDENT: Final = 2  # blocks of a multiprocessor
 
 
 class OnTensorCores(Cuda):
@@ -242,7 +238,7 @@ class OfWarps(OnTensorCores):
         form = form_of(op.plain)
         if isinstance(op, FusedAttention) and form.queries.base.type.dtype != FLOAT32:
             return self.lying_few(form, problem)
-        few = form.product.type.shape[form.row] <= MOST_ROWS
+        few = form.product.type.shape[form.row] <= most_rows(caps)
         return few or is_exact(form)
 
 
@@ -257,7 +253,10 @@ class AttentionOfWarps(OfWarps, Forward):
         yield from tiled(
             fit,
             found,
-            lambda t: (is_crowded(form, t), mma_seconds(form, found, t, 2, found.queries, caps)),
+            lambda t: (
+                is_crowded(form, t, caps),
+                mma_seconds(form, found, t, 2, found.queries, caps),
+            ),
         )
 
     def seconds(self, problem: Problem, variant: Variant, caps: Caps) -> float:
@@ -266,7 +265,7 @@ class AttentionOfWarps(OfWarps, Forward):
             tuning = caps.chip.tuning.attention
             waits = (found.keys / 64 + 1) * tuning.waits * found.columns / 64 * seen_part(form)
             moved = bytes_of(problem) / (caps.speed.moved * tuning.warps)
-            return few_seconds(found, waits, RESIDENT, moved, caps)
+            return few_seconds(found, waits, tuning.resident, moved, caps)
         return mma_seconds(form, found, variant.plan, 2, found.queries, caps)
 
     def maker(self, form: Form) -> tuple[Callable[..., ForwardKernel], tuple[bool, ...]]:
@@ -279,10 +278,15 @@ def is_exact(form: Form) -> bool:
     return form.queries.base.type.dtype == FLOAT32 and not rounds
 
 
-def is_crowded(form: Form, tile: AttentionMmaTile) -> bool:
+def most_rows(caps: Caps | None) -> int:
+    """Queries that share keys, at most, if warps share these."""
+    return (Tuning() if caps is None else caps.chip.tuning).attention.sharing
+
+
+def is_crowded(form: Form, tile: AttentionMmaTile, caps: Caps) -> bool:
     """True if registers spill beside the sums of a tile, as NVRTC showed."""
     simple, half = scores_of(form).is_simple, form.queries.base.type.dtype != FLOAT32
-    most = CROWDED[0 if form.soft is not None else 1 + (simple and half)]
+    most = caps.chip.tuning.attention.crowded[0 if form.soft is not None else 1 + (simple and half)]
     return tile.high * (tile.width + tile.keys) // 2 > most
 
 
@@ -298,7 +302,7 @@ def mma_seconds(
     waves = -(-found.heads * -(-rows // tile.rows) // limits.multiprocessors)
     others = found.queries * found.keys / rows
     done = products * waves * tile.rows * others * found.columns * seen_part(form)
-    rate = RATE.get(limits.generation, LEAST) // (size // 2) * CLOCK
+    rate = RATE.get(limits.generation, LEAST) // (size // 2) * limits.clock
     if is_exact(form):
         rate = caps.speed.single / 2 / limits.multiprocessors
     return caps.speed.launch + done / (rate * tile.part)
@@ -334,8 +338,8 @@ class AttentionOfFew(Cuda):
             return found
         if form.soft is not None:
             return "it has dropout"
-        if rows_of(found) > MOST_ROWS:
-            return f"more than {MOST_ROWS} queries share keys"
+        if rows_of(found) > (most := most_rows(caps)):
+            return f"more than {most} queries share keys"
         if caps is None:
             return ""
         made = statements(

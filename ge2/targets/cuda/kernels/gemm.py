@@ -4,26 +4,35 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, ClassVar, Final, final
 
 import numpy as np
 
-from ge2.base.arrays import FLOAT32
+from ge2.base.arrays import FLOAT32, FP8
 from ge2.base.record import record
 from ge2.choice.problem import Problem, Variant
 from ge2.codegen.layout import unspoken
 from ge2.codegen.text import Operand
 from ge2.ir import ArrayType, Atom, Dims, Op, Var
 from ge2.ops.dot import DotGeneral
-from ge2.ops.graphs.region import ProductRegion
+from ge2.ops.graphs.contraction import steps_of
+from ge2.ops.graphs.region import CONTRACTION, Region
 from ge2.targets.cuda.device import Caps
 from ge2.targets.cuda.emit import CudaKernel
 from ge2.targets.cuda.emit.special_reductions import Kernels
 from ge2.targets.cuda.kernels.generated import Cuda, copying
-from ge2.targets.cuda.kernels.products import library_seconds, multiple, precision, refusal
+from ge2.targets.cuda.kernels.products import (
+    HALVES,
+    library_seconds,
+    multiple,
+    precision,
+    refusal,
+    too_many,
+    unasked,
+)
 from ge2.targets.cuda.limits import Chip
 from ge2.targets.cuda.products.gemm import Contraction, contraction, tight
 from ge2.targets.cuda.products.made import Making
@@ -37,9 +46,6 @@ from ge2.targets.cuda.tuning import MmaTile
 
 Factors = tuple[Operand, Operand]
 ALIGNED: Final = 16  # bytes of which rows of copies are a multiple
-ONE_BY_ONE: Final = 0.2  # of a memory's rate, where elements of two bytes are moved one by one
-# times as long as its bytes take: a region of rows that are no multiples of 16 bytes apart
-SCATTERED: Final = 3.0
 
 
 @final
@@ -89,10 +95,14 @@ class Product:
         return contraction(self.op, *self.types, (a.strides, b.strides, self.result))
 
 
-def unable(op: Op, dtype: np.dtype, other: np.dtype) -> str:
-    """The reason why tensor cores do not multiply such operands; "" if they do."""
-    if dtype not in TYPES or other != dtype:
+def unable(types: Collection[np.dtype], op: Op, dtype: np.dtype, other: np.dtype) -> str:
+    """The reason why tensor cores that multiply such `types` do not multiply such operands; "" if
+    they do.
+    """
+    if dtype not in types or (other != dtype and not {dtype, other} <= {*FP8}):
         return f"it does not multiply {dtype.name} and {other.name}"
+    if dtype in FP8:
+        return unasked(op)
     if dtype == FLOAT32 and precision(op) != "tf32":
         return "float32 is not to be rounded to tf32"
     return ""
@@ -106,7 +116,9 @@ def unlike(pair: Product) -> str:
 
 
 class OnTensorCores(Cuda):
-    """Kernels of one kind, whose variants are tiles."""
+    """Kernels of one kind, whose variants are tiles. `types`: of operands that they multiply."""
+
+    types: ClassVar[Mapping[np.dtype, str]] = TYPES
 
     @abstractmethod
     def too_old(self, caps: Caps) -> str:
@@ -196,9 +208,9 @@ class Bare(OnTensorCores):
         if caps is None or not problem.settled:
             return "it is not known how the operands lie"
         (a, b), (y,) = problem.inputs, problem.outs
-        if why := self.too_old(caps) or unable(problem.op, a.dtype, b.dtype):
+        if why := self.too_old(caps) or unable(self.types, problem.op, a.dtype, b.dtype):
             return why
-        if y.dtype not in (a.dtype, FLOAT32):
+        if y.dtype not in ((*HALVES, FLOAT32) if a.dtype in FP8 else (a.dtype, FLOAT32)):
             return f"it does not sum to {y.dtype.name}"
         if not (a.size and b.size):
             return "there is nothing to multiply"
@@ -219,7 +231,7 @@ class Bare(OnTensorCores):
 class Joint(OnTensorCores):
     """A product, or `number` of them, that a region goes on with, its sums never rounded between."""
 
-    ops = (ProductRegion,)
+    ops, kinds = (Region,), (CONTRACTION,)
     number: ClassVar[int] = 1
 
     def epilogue(self, found: RegionEpilogue) -> Epilogue:
@@ -227,44 +239,44 @@ class Joint(OnTensorCores):
         return found.form
 
     def refuses(self, problem: Problem, caps: Caps | None) -> str:
-        op = problem.op
-        assert isinstance(op, ProductRegion)
+        op = steps_of(problem.op)
         if why := self.unserved(problem):
             return why
-        if len(op.products) != self.number:
-            return f"it is {('one product', 'two products')[len(op.products) - 1]} and a region"
-        if why := unspoken(op.region.graph):
+        if why := unspoken(op.region.graph) or too_many(op, caps):
             return why
         left, right = (x.type.dtype for x in op.product.inputs)
-        if why := (self.too_old(caps) if caps else "") or unable(op.product.op, left, right):
+        why = self.too_old(caps) if caps else ""
+        if why := why or unable(self.types, op.product.op, left, right):
             return why
         if caps is None or not problem.settled:
             return ""
         why = self.unsuited(self.product(problem), caps)
         return why or epilogue_of(problem, caps.chip).refused()
 
+    def serves(self, op: Op) -> bool:
+        return super().serves(op) and len(steps_of(op).products) == self.number and self.makes(op)
+
+    def makes(self, op: Op) -> bool:
+        """True if the family has operands that are made as those of the product are: not at all."""
+        return not steps_of(op).prologues
+
     def unserved(self, problem: Problem) -> str:
         """The reason why operands of the product are none of this family's; "" if they are."""
-        op = problem.op
-        assert isinstance(op, ProductRegion)
-        return "operands of the product are made of others" if op.prologues else ""
+        return ""
 
     def placed(self, problem: Problem) -> dict[Atom, Operand]:
         """Where the operands of the product are."""
-        op = problem.op
-        assert isinstance(op, ProductRegion)
-        return dict(zip(op.graph.inputs, problem.arrays[0], strict=True))
+        return dict[Atom, Operand](problem.placed(steps_of(problem.op).graph).items())
 
     def product(self, problem: Problem) -> Product:
         """Its result is taken to be in C order."""
-        op, given = problem.op, self.placed(problem)
-        assert isinstance(op, ProductRegion) and isinstance(op.product.op, DotGeneral)
+        op, given = steps_of(problem.op), self.placed(problem)
         (a, b), y = op.product.inputs, op.product.outs[0].type
         assert isinstance(a, Var) and isinstance(b, Var)
         order = tight(y.shape, range(y.ndim))
         others = [given[x] for e in op.products[1:] if isinstance(x := e.inputs[1], Var)]
         return Product(
-            op.product.op, (a.type, b.type), (given[a], given[b]), order, second=next(iter(others), None)
+            op.dot, (a.type, b.type), (given[a], given[b]), order, second=next(iter(others), None)
         )  # fmt: skip
 
     def after(self, problem: Problem, caps: Caps) -> Epilogue:
@@ -274,27 +286,21 @@ class Joint(OnTensorCores):
 @lru_cache(16)
 def epilogue_of(problem: Problem, chip: Chip) -> RegionEpilogue:
     """The region, whose values are where the problem says. Several families ask for it."""
-    op, (ins, outs) = problem.op, problem.arrays
-    assert isinstance(op, ProductRegion) and isinstance(op.product.op, DotGeneral)
-    given: dict[Atom, Operand] = dict(zip(op.graph.inputs, ins, strict=True))
-    given.update(zip(op.graph.outputs, outs, strict=True))
-    inner, rest, dot = op.region.graph, op.rest, op.product.op
-    pairs = zip((*inner.inputs, *inner.outputs), (*rest.inputs, *rest.outs), strict=True)
-    operands = {v: given[a] for v, a in pairs if isinstance(v, Var) and a in given}
+    op = steps_of(problem.op)
     a, b = (x.type for x in op.product.inputs)
-    return RegionEpilogue(op.region, op.places, operands, len(dot.free(a, b)[1]), chip)
+    columns, operands = len(op.dot.free(a, b)[1]), op.around(problem.placed(op.graph))
+    return RegionEpilogue(op.region, op.places, operands, columns, chip)
 
 
 def step_by_step(problem: Problem, caps: Caps) -> float:
     """Returns what the library takes for a product, and a kernel for the bytes of the region."""
-    op = problem.op
-    assert isinstance(op, ProductRegion)
+    op = steps_of(problem.op)
     product, rest = (Problem.of(each, problem.target) for each in (op.product, op.rest))
     given = dict(zip(op.graph.inputs, problem.arrays[0], strict=True))
     (y,), factors = product.outs, [given[x] for x in op.product.inputs if isinstance(x, Var)]
     row = math.gcd(16, y.shape[-1] * y.dtype.itemsize)
     bytes_ = math.gcd(row, multiple(product.inputs, factors))
-    passes = 1.0 if row == 16 else SCATTERED
+    passes = 1.0 if row == 16 else caps.limits.tuning.products.scattered
     # what the one kernel keeps of the product is written once: by the product itself
     kept = y.nbytes / caps.speed.moved if op.kept else 0.0
     return library_seconds(product, caps, bytes_) + caps.speed.of(rest, passes=passes) - kept
@@ -313,7 +319,8 @@ def room(copy: Copy) -> int:
 def copy_seconds(product: Product, caps: Caps) -> float:
     """Returns what copies take: elements of two bytes, of rows that lie anyhow, come one by one."""
     moved = 2 * sum(each.type.nbytes for each in product.copies)
-    return len(product.copies) * caps.speed.launch + moved / (caps.speed.moved * ONE_BY_ONE)
+    rate = caps.speed.moved * caps.limits.tuning.products.one_by_one
+    return len(product.copies) * caps.speed.launch + moved / rate
 
 
 def copied(product: Product, which: Collection[int]) -> Product:
@@ -358,7 +365,6 @@ def spaced(t: ArrayType, source: Operand, groups: tuple[Dims, Dims, Dims], index
 # capability: of data sheets, the least of a generation
 RATE: Final = {80: 1024, 87: 1024, 90: 1024, 100: 1024, 103: 1024}
 LEAST: Final = 256
-CLOCK: Final = 1.4e9  # a second, under load
 
 
 @final
@@ -407,7 +413,7 @@ def mma_seconds(
     one_by_one = sum(not lying(axes, factors, n, dtype).wide for n in (0, 1))
     part = tile.part * tuning.one_by_one**one_by_one / (1 if dtype.itemsize == 2 else 2)
     done = waves * tile.rows * tile.products * tile.columns * sums.size / split.parts
-    multiplied = done / (RATE.get(caps.limits.generation, LEAST) * CLOCK * part)
+    multiplied = done / (RATE.get(caps.limits.generation, LEAST) * caps.limits.clock * part)
     elements = math.prod(x.size for x in (*axes.batches, *axes.rows, *axes.columns))
     read = memory_seconds(axes, dtype, moved * elements, tile.products, caps)
     found = caps.speed.launch + max(multiplied, read)

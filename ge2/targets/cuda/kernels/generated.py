@@ -19,7 +19,7 @@ from ge2.codegen.layout import copied, counted, filled, is_copy, unspoken, view_
 from ge2.codegen.text import Operand, Text, guard
 from ge2.codegen.user_kernels import OWN_FROM, Around
 from ge2.ir import ArrayType, Graph, Op, Var
-from ge2.ops.graphs.region import Region, Resident
+from ge2.ops.graphs.region import LOOPS, Region, Resident
 from ge2.ops.shape import Iota
 from ge2.ops.user_ops import Foreign, Own
 from ge2.targets.cuda.device import Caps
@@ -62,11 +62,6 @@ class Cuda(Family[Caps, Kernels]):
         return False
 
 
-COLUMN = 32  # threads that one column of a reduction keeps busy
-LATENCY = 8e-7  # seconds from the request of bytes to their arrival, under load
-# bytes requested at once: for a row along threads, for a column of narrow blocks, and for one of wide
-# blocks, by the bytes of an element
-OF_ROW, OF_COLUMN, OF_WIDE = 1 << 15, 1 << 11, 1 << 7
 NOTHING = Variant("nothing", lambda: Kernels(()))  # where there are no elements
 
 
@@ -80,19 +75,20 @@ class CudaWays(Cuda):
 
 def in_flight(problem: Problem, variant: Variant, kept: int, caps: Caps) -> int:
     """Bytes that a fold into so many results has requested at once."""
+    tuning = caps.limits.tuning.requests
     if variant.name.startswith("rows"):
-        return OF_ROW * kept
-    if kept > COLUMN * caps.limits.multiprocessors:
-        return kept * OF_WIDE * max(t.dtype.itemsize for t in problem.inputs)
+        return tuning.of_row * kept
+    if kept > tuning.column * caps.limits.multiprocessors:
+        return kept * tuning.of_wide * max(t.dtype.itemsize for t in problem.inputs)
     # narrow blocks have a sector of each row: of smaller elements more columns, so fewer rows at once
     size = max(problem.inputs, key=lambda t: t.size).dtype.itemsize
-    return kept * OF_COLUMN * size * size // 16
+    return kept * tuning.of_column * size * size // 16
 
 
 @final
 class CudaRegion(CudaWays):
     name = "region in CUDA"
-    ops = (Region,)
+    ops, kinds = (Region,), LOOPS
 
     def refuses(self, problem: Problem, caps: Caps | None) -> str:
         op = problem.op
@@ -110,16 +106,19 @@ class CudaRegion(CudaWays):
         op = problem.op
         assert isinstance(op, Region)
         speed, kept = caps.speed, max((t.size for t in problem.outs), default=1)
+        tuning = caps.limits.tuning.requests
+        if variant.name.startswith("pairs"):
+            return speed.of(problem)
         if after_one(op):
             if variant.name == "in two":
                 return speed.of(problem, launches=3)
-            part = in_flight(problem, variant, kept, caps) / (speed.moved * LATENCY)
+            part = in_flight(problem, variant, kept, caps) / (speed.moved * tuning.latency)
             return speed.of(problem, passes=max(1 / max(part, 1e-6), 1.0))
         if variant.name == "in two":
             return speed.of(problem, passes=1.5, launches=2)
         if not variant.name.startswith("columns"):
             return speed.of(problem)
-        busy = min(1.0, kept * COLUMN / caps.limits.threads)
+        busy = min(1.0, kept * tuning.column / caps.limits.threads)
         return speed.of(problem, passes=1 / max(busy, 1e-6), rate=max(busy, 1e-6))
 
     def variants(self, problem: Problem, caps: Caps) -> Iterator[Variant]:

@@ -1,4 +1,4 @@
-"""What kernels that write at indices share, and sums at indices by blocks or by exact atomics."""
+"""Sums at indices by blocks or by exact atomics, and what kernels that write at indices share."""
 
 from __future__ import annotations
 

@@ -19,19 +19,19 @@ from ge2.choice.problem import Problem, Variant
 from ge2.codegen.layout import filled, unspoken
 from ge2.codegen.text import Operand
 from ge2.ir import ArrayType, Dims, Var
-from ge2.ops.attention.facts import Band
+from ge2.ops.attention import Band
 from ge2.ops.attention.form import Form
 from ge2.ops.attention.ops import Batch, FusedAttention, FusedBackward, Tiling, c_order, form_of
 from ge2.ops.attention.scores import scores_of
-from ge2.ops.dot import DotGeneral
-from ge2.ops.graphs.region import ProductRegion
+from ge2.ops.graphs.contraction import ProductSteps, steps_of
+from ge2.ops.graphs.region import CONTRACTION, Region
 from ge2.targets.cuda.device import Caps
 from ge2.targets.cuda.emit import CudaKernel
 from ge2.targets.cuda.emit.special_reductions import Kernels, LibraryLaunch
 from ge2.targets.cuda.emit.split_region import regional
 from ge2.targets.cuda.kernels.attention import cotangents_of, lying
 from ge2.targets.cuda.kernels.attention import operands_of as attention_operands
-from ge2.targets.cuda.kernels.gemm import CLOCK, LEAST, RATE
+from ge2.targets.cuda.kernels.gemm import LEAST, RATE
 from ge2.targets.cuda.kernels.generated import Cuda, copying
 from ge2.targets.cuda.kernels.products import (
     HOPPER,
@@ -40,6 +40,7 @@ from ge2.targets.cuda.kernels.products import (
     library_seconds,
     matrices,
     multiple,
+    no_fp8,
     rounds,
 )
 from ge2.targets.cuda.launch.library_call import LibraryEpilogue, Steps, WantedAttention
@@ -95,7 +96,7 @@ class OfCudnn(Cuda):
         assert isinstance(asked, Asked), "it was not refused"
         wanted, tuning = asked.wanted, caps.chip.tuning.cudnn
         limits = caps.limits
-        rate = RATE.get(limits.generation, LEAST) * 2 * CLOCK
+        rate = RATE.get(limits.generation, LEAST) * 2 * limits.clock
         if limits.generation == HOPPER:
             rate = caps.chip.tuning.wgmma.rate_of(wanted.dtype)
         part, short = tuning.part(wanted.width, wanted.backward)
@@ -333,12 +334,11 @@ class BlasEpilogue(Cuda):
     """A product and a region that is exactly one of the library's epilogues."""
 
     name, kin = "product by BLAS and its epilogue", "launches, step by step"
-    ops = (ProductRegion,)
+    ops, kinds = (Region,), (CONTRACTION,)
     over = False  # of which the library says nothing
 
     def refuses(self, problem: Problem, caps: Caps | None) -> str:
-        op = problem.op
-        assert isinstance(op, ProductRegion)
+        op = steps_of(problem.op)
         if op.prologues:
             return "operands of the product are made of others"
         if why := unspoken(op.region.graph):
@@ -346,22 +346,24 @@ class BlasEpilogue(Cuda):
         left, right = (x.type.dtype for x in op.product.inputs)
         if left not in FP8 and (left != right or left not in {given for given, _ in BY_LIBRARY}):
             return f"the library has no epilogue of {left.name} by {right.name}"
-        if (found := matched(op)) is None:
+        if (found := matched(problem.op)) is None:
             return "what comes after the product is none of the library's epilogues"
         if why := untyped(op, found):
             return why
         if caps is None or not problem.settled:
             return ""
+        a, b = (x.type for x in op.product.inputs)
+        if left in FP8 and (why := no_fp8(op.dot, a, b, caps.limits)):
+            return why
         return misplaced(problem, found, caps)
 
     def seconds(self, problem: Problem, variant: Variant, caps: Caps) -> float:
         """What the bare product takes, and for each element what was measured of GELU and a bias; far
         longer where rows are no multiples of 16 bytes apart. Other arrays are moved beside it.
         """
-        op, tuning, given = problem.op, caps.chip.tuning.products, problem.arrays[0]
-        assert isinstance(op, ProductRegion)
+        op, tuning = steps_of(problem.op), caps.chip.tuning.products
         product, result = Problem.of(op.product, problem.target), op.rest.outs[0].type
-        placed = dict(zip(op.graph.inputs, given, strict=True))
+        placed = problem.placed(op.graph)
         factors = [placed[x] for x in op.product.inputs if isinstance(x, Var)]
         row = result.shape[-1] * result.dtype.itemsize
         bytes_ = math.gcd(16, row, multiple(product.inputs, factors))
@@ -389,9 +391,8 @@ class BlasEpilogue(Cuda):
         """The launch. CompileError if the library turns out to have no such product, which only the
         device says: the next candidate serves then.
         """
-        op = problem.op
-        assert isinstance(op, ProductRegion)
-        asked, found = asked_of(problem, caps, variant.plan or 0), matched(op)
+        op = steps_of(problem.op)
+        asked, found = asked_of(problem, caps, variant.plan or 0), matched(problem.op)
         call = asked and caps.product(asked.wanted)
         if asked is None or found is None or call is None:
             raise CompileError(f"the library has no such product: {self.name}", fix="ge2.explain")
@@ -401,9 +402,9 @@ class BlasEpilogue(Cuda):
             for each in copying(t, t, source, target, caps.chip).kernels
         ]
         values, lies = (*op.region.graph.inputs, *op.region.graph.outputs), operands_of(problem)
-        a, out = op.product.inputs[0].type.dtype, values[found.result].type.dtype
+        out = values[found.result].type.dtype
         more = [n for n in (found.vector, found.matrix) if n is not None]
-        operands = [*zip(asked.operands, (a, a, out), strict=True)]
+        operands = [*zip(asked.operands, (*asked.wanted.dtypes, out), strict=True)]
         operands += [(lies[n], values[n].type.dtype) for n in more]
         first = len(op.region.graph.inputs)  # of the results
         written = {2, *(3 + i for i, n in enumerate(more) if n >= first)}
@@ -412,7 +413,7 @@ class BlasEpilogue(Cuda):
         return Kernels(tuple(kernels), temps, launch)
 
 
-def untyped(op: ProductRegion, found: Matched) -> str:
+def untyped(op: ProductSteps, found: Matched) -> str:
     """The reason why the library has no such epilogue of these types; "" if it may have."""
     graph = op.region.graph
     values = (*graph.inputs, *graph.outputs)
@@ -443,8 +444,7 @@ def coarsely(dtype: np.dtype, shape: Dims) -> str:
 
 def operands_of(problem: Problem) -> dict[int, Operand]:
     """Where the inputs and then the results of the region are, but for the product, by number."""
-    op = problem.op
-    assert isinstance(op, ProductRegion)
+    op = steps_of(problem.op)
     given = problem.placed(op.graph)
     places = (*op.rest.inputs, *op.rest.outs)
     return {n: given[v] for n, v in enumerate(places) if isinstance(v, Var) and v in given}
@@ -452,8 +452,7 @@ def operands_of(problem: Problem) -> dict[int, Operand]:
 
 def misplaced(problem: Problem, found: Matched, caps: Caps) -> str:
     """The reason why arrays lie as the library takes none; "" if it does."""
-    op = problem.op
-    assert isinstance(op, ProductRegion)
+    op = steps_of(problem.op)
     lies, y = operands_of(problem), op.product.outs[0].type
     values = (*op.region.graph.inputs, *op.region.graph.outputs)
     if any(x.value for x in lies.values()):
@@ -469,11 +468,10 @@ def misplaced(problem: Problem, found: Matched, caps: Caps) -> str:
     return "" if asked is not None else "BLAS takes no matrices that lie so, in one call"
 
 
-def columns_of(op: ProductRegion) -> int:
+def columns_of(op: ProductSteps) -> int:
     """The elements of a row of the result."""
-    dot, (a, b) = op.product.op, (x.type for x in op.product.inputs)
-    assert isinstance(dot, DotGeneral)
-    return math.prod(b.shape[axis] for axis in dot.free(a, b)[1])
+    a, b = (x.type for x in op.product.inputs)
+    return math.prod(b.shape[axis] for axis in op.dot.free(a, b)[1])
 
 
 def in_order(t: ArrayType, x: Operand) -> bool:
@@ -492,9 +490,8 @@ def asked_of(problem: Problem, caps: Caps, algorithm: int) -> Matrices | None:
     """The product as the library is asked for it; None if it takes several calls, or results that
     are rows are no columns of the library's.
     """
-    op = problem.op
-    assert isinstance(op, ProductRegion)
-    found, given, lies = matched(op), problem.placed(op.graph), operands_of(problem)
+    op = steps_of(problem.op)
+    found, given, lies = matched(problem.op), problem.placed(op.graph), operands_of(problem)
     if found is None:
         return None
     factors = [given[x] for x in op.product.inputs if isinstance(x, Var)]

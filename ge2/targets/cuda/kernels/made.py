@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from typing import Final, final
@@ -11,14 +11,17 @@ from typing import Final, final
 from ge2.choice.problem import Problem, Variant
 from ge2.codegen.layout import unspoken
 from ge2.codegen.text import Operand
-from ge2.ir import Atom, Eqn, Graph, Var
-from ge2.ops.dot import DotGeneral
-from ge2.ops.elementwise import ConvertElementType
-from ge2.ops.graphs.region import ProductRegion, Region
+from ge2.ir import Atom, Eqn, Op, Var
+from ge2.ops.graphs.contraction import ProductSteps, is_contraction, of_steps, steps_of
+from ge2.ops.graphs.region import Region
 from ge2.targets.cuda.device import Caps
 from ge2.targets.cuda.emit.special_reductions import Kernels
 from ge2.targets.cuda.kernels.gemm import Joint, Product, Split, count, splits
-from ge2.targets.cuda.kernels.products import CudaSmallProduct
+from ge2.targets.cuda.kernels.products import (
+    CudaSmallContraction,
+    CudaSmallProduct,
+    small_seconds,
+)
 from ge2.targets.cuda.kernels.tensor_cores import (
     Apart,
     MmaKernels,
@@ -44,30 +47,7 @@ from ge2.targets.cuda.products.warp_groups import (
 )
 from ge2.targets.cuda.tuning import WgmmaTile
 
-SHARED: Final = 128  # bytes that shared memory of a multiprocessor hands out in a clock
-CACHED: Final = (
-    64  # bytes that come to it in one from the L2 cache, as far as bare products have shown
-)
-LANES: Final = 128  # operations that a multiprocessor does in a clock
-HANDLED: Final = 3.0  # operations that it takes to read, round and store an element that is made
-
-
-def is_identity(region: Region) -> bool:
-    """True of a region that only rounds what it is given to its type."""
-    eqns = region.graph.eqns
-    return len(eqns) == 1 and isinstance(eqns[0].op, ConvertElementType)
-
-
-def bare(product: Eqn) -> tuple[tuple[Eqn], Eqn]:
-    """A product, and a region that leaves its elements as they are."""
-    (y,), v = product.outs, Var(product.outs[0].type)
-    out = Var(v.type)
-    graph = Graph((v,), (Eqn(ConvertElementType(y.type.dtype), (v,), (out,)),), (out,))
-    every = tuple(range(y.type.ndim))
-    region = Region("pointwise", y.type.shape, (every,), graph)
-    inner = Var(y.type)
-    return (replace(product, outs=(inner,)),), Eqn(region, (inner,), (y,), product.source)
-
+SMALL: Final = "it is a small product"
 
 # ------------------------------------------------------------------------------- how operands lie
 
@@ -75,10 +55,8 @@ def bare(product: Eqn) -> tuple[tuple[Eqn], Eqn]:
 @lru_cache(16)
 def makings_of(problem: Problem) -> tuple[Making, ...] | str:
     """How operands are made, of arrays whose places the problem knows; or why no kernel does it."""
-    op = problem.op
-    assert isinstance(op, ProductRegion)
-    given = dict(zip(op.graph.inputs, problem.arrays[0], strict=True))
-    found = list[Making]()
+    op = steps_of(problem.op)
+    given, found = problem.placed(op.graph), list[Making]()
     for e in op.prologues:
         if why := unmade(e):
             return why
@@ -89,7 +67,7 @@ def makings_of(problem: Problem) -> tuple[Making, ...] | str:
     return tuple(found)
 
 
-def making_of(op: ProductRegion, eqn: Eqn, given: dict[Var, Operand]) -> Making | str:
+def making_of(op: ProductSteps, eqn: Eqn, given: dict[Var, Operand]) -> Making | str:
     """The same of one operand."""
     number = [*op.product.inputs].index(eqn.outs[0])
     numbers = tuple((n, given[v]) for n, v in enumerate(eqn.inputs) if given[v].value)  # type: ignore[index]
@@ -119,19 +97,18 @@ def sizes(axes: Contraction) -> tuple[int, ...]:
 
 
 def axes_of(
-    op: ProductRegion, number: int, lies: Operand, given: Mapping[Var, Operand]
+    op: ProductSteps, number: int, lies: Operand, given: Mapping[Var, Operand]
 ) -> Contraction:
     """The axes of the product, were an operand in that place; the other where it is, or, if it is
     made as well, in C order, as the result.
     """
     (a, b), y = op.product.inputs, op.product.outs[0].type
-    dot = op.product.op
-    assert isinstance(dot, DotGeneral) and isinstance(a, Var) and isinstance(b, Var)
+    assert isinstance(a, Var) and isinstance(b, Var)
     left, right = (
         given[x].strides if x in given else tight(x.type.shape, range(x.type.ndim)) for x in (a, b)
     )
     placed = (left, lies.strides) if number else (lies.strides, right)
-    return contraction(dot, a.type, b.type, (*placed, tight(y.shape, range(y.ndim))))
+    return contraction(op.dot, a.type, b.type, (*placed, tight(y.shape, range(y.ndim))))
 
 
 # -------------------------------------------------------------------------------------- the family
@@ -143,11 +120,16 @@ class OfMade(Joint):
     def is_ranked(self, problem: Problem, caps: Caps | None) -> bool:
         return True
 
+    def hesitates(self, problem: Problem, caps: Caps | None) -> str:
+        if caps is not None and problem.settled and is_small(problem, caps):
+            return SMALL
+        return super().hesitates(problem, caps)
+
+    def makes(self, op: Op) -> bool:
+        return bool(steps_of(op).prologues)
+
     def unserved(self, problem: Problem) -> str:
-        op = problem.op
-        assert isinstance(op, ProductRegion)
-        if not op.prologues:
-            return "no operand of the product is made"
+        op = steps_of(problem.op)
         if any(why := unspoken(e.op.graph) for e in op.prologues if isinstance(e.op, Region)):
             return why
         found = makings_of(problem) if problem.settled else ()
@@ -158,8 +140,7 @@ class OfMade(Joint):
 
     def placed(self, problem: Problem) -> dict[Atom, Operand]:
         """Operands that are made lie as the arrays that tell how."""
-        op, found = problem.op, super().placed(problem)
-        assert isinstance(op, ProductRegion)
+        op, found = steps_of(problem.op), super().placed(problem)
         for x in self.makings(problem):
             found[op.product.inputs[x.operand]] = x.sources[x.main].operand
         return found
@@ -203,8 +184,9 @@ def making_seconds(axes: Contraction, making: Making, split: Split, caps: Caps) 
     beyond what the operand itself would, and from caches each time.
     """
     (y,), (sums,), tile = making.eqn.outs, axes.sums, split.tile
+    handled = caps.chip.tuning.made.handled * len(making.sources)
     lines = (tile.rows, tile.columns)[making.operand]
-    done = operations(making.eqn, caps.speed.functions) + HANDLED * len(making.sources)
+    done = operations(making.eqn, caps.speed.functions) + handled
     made = count(axes, tile) * lines * sums.size
     computed = made * done / caps.speed.single
     bytes_ = sum(v.type.nbytes for v in making.eqn.inputs)
@@ -251,7 +233,8 @@ class GemmWgmmaMade(OfMade, WgmmaKernels):
 
     def made(self, product: Product, tile: WgmmaTile, after: Epilogue, caps: Caps) -> Kernels:
         axes, factors, dtype, chip = product.axes, product.operands, product.dtype, caps.chip
-        made = WarpgroupProduct(axes, factors, dtype, tile, chip, after, product.makings)
+        given = axes, factors, (dtype, dtype), tile, chip, after
+        made = WarpgroupProduct(*given, product.makings)
         return Kernels((made.kernel(),))
 
 
@@ -260,33 +243,59 @@ def longer(product: Product, tile: WgmmaTile, caps: Caps) -> float:
     operand, of products, shared memory and the cache, which overlap, and of lanes, which do not:
     those who make operands issue the products. Fitted on an H200 (docs/design/made.md).
     """
-    (making,), size = product.makings, product.dtype.itemsize
+    (making,), size, tuning = product.makings, product.dtype.itemsize, caps.chip.tuning
     bytes_ = sum(x.dtype.itemsize for x in making.brought)
-    done = operations(making.eqn, caps.speed.functions) + HANDLED * len(making.brought)
+    done = operations(making.eqn, caps.speed.functions) + tuning.made.handled * len(making.brought)
     done += len(making.sources) - len(making.brought)
-    fed = max((bytes_ + tile.columns * size / 64) / SHARED,  # each 64 rows read all of the right one
-              (bytes_ + tile.columns * size / tile.rows) / CACHED)  # fmt: skip
-    clocks = caps.chip.tuning.wgmma.rate / (2 * tile.columns)  # in which an element is multiplied
-    return max(1.0, fed * clocks) + done / LANES * clocks
+    fed = max((bytes_ + tile.columns * size / 64) / tuning.made.shared,  # each 64 rows read all of the right one
+              (bytes_ + tile.columns * size / tile.rows) / tuning.made.cached)  # fmt: skip
+    clocks = tuning.wgmma.rate / (2 * tile.columns)  # in which an element is multiplied
+    return max(1.0, fed * clocks) + done / tuning.made.lanes * clocks
+
+
+class Before(Apart):
+    """The regions that make operands of a product, then the product and what follows it."""
+
+    joining = ("resident", "prologue")
+
+    def serves(self, op: Op) -> bool:
+        return is_contraction(op) and bool(steps_of(op).prologues)
 
 
 @final
-class MadeFirst(Apart):
-    """The regions that make operands of a product, then the product and what follows it."""
+class MadeBefore(Before):
+    """The same of a small product."""
+
+    name, kin = "operands that are made before", "small product and region in CUDA"
+    code = "made before"
+
+    def refuses(self, problem: Problem, caps: Caps | None) -> str:
+        small = caps is None or is_small(problem, caps)
+        return "" if small else "the product is not small"
+
+    def seconds(self, problem: Problem, variant: Variant, caps: Caps) -> float:
+        op = steps_of(problem.op)
+        first = sum(caps.speed.of(Problem.of(e, problem.target)) for e in op.prologues)
+        return first + small_seconds(without(problem, op), caps)
+
+
+@final
+class MadeFirst(Before):
+    """The same of a large one. `in_part`: of operands' makers only the last step could be part of the
+    product, and the others are there in any case.
+    """
 
     name, kin = "operands in memory, then the product", "wgmma product and region"
     code = "made first"
-    joining = ("resident", "prologue")
 
-    def __init__(self, steps: Sequence[Eqn] = ()) -> None:
-        """`steps`: those of which the last makes an operand, where more than that one would be one
-        kernel with it.
-        """
-        self.steps = tuple(steps[:-1])
+    def __init__(self, in_part: bool = False) -> None:
+        self.in_part = in_part
+
+    def refuses(self, problem: Problem, caps: Caps | None) -> str:
+        return SMALL if caps is not None and is_small(problem, caps) else ""
 
     def seconds(self, problem: Problem, variant: Variant, caps: Caps) -> float:
-        op = problem.op
-        assert isinstance(op, ProductRegion)
+        op = steps_of(problem.op)
         first = sum(self.first(e, caps) for e in op.prologues)
         product, small = without(problem, op), CudaSmallProduct()
         if not small.refusal(product, caps):
@@ -297,14 +306,25 @@ class MadeFirst(Apart):
         """What it takes to make an operand; beyond what the earlier steps take alone, for which
         it writes the operand and reads little more.
         """
-        whole = caps.speed.of(Problem.of(eqn, "cuda"))
-        if not self.steps:
-            return whole
         (y,) = eqn.outs
-        return y.type.nbytes / caps.speed.moved
+        return (
+            y.type.nbytes / caps.speed.moved
+            if self.in_part
+            else caps.speed.of(Problem.of(eqn, "cuda"))
+        )
 
 
-def without(problem: Problem, op: ProductRegion) -> Problem:
+@lru_cache(16)
+def is_small(problem: Problem, caps: Caps) -> bool:
+    """True if the product and what follows it are a small product's, were its operands there."""
+    op = steps_of(problem.op)
+    if op.product.outs[0].type.ndim > 2:
+        return False
+    product = without(problem, op)
+    return not CudaSmallContraction().refusal(product, caps)
+
+
+def without(problem: Problem, op: ProductSteps) -> Problem:
     """The problem of the product and what follows it, whose operands are there."""
     given = problem.placed(op.graph)
     made = {e.outs[0] for e in op.prologues}
@@ -314,11 +334,7 @@ def without(problem: Problem, op: ProductRegion) -> Problem:
         order = tight(a.type.shape, range(a.type.ndim))
         return Operand(role, i, order) if a in made or a not in given else given[a]
 
-    if is_identity(op.region):
+    if op.is_bare:
         product = replace(op.product, outs=op.rest.outs)
         return Problem.of(product, problem.target, operand)
-    eqns = op.graph.eqns[len(op.prologues) :]
-    inner = {v for e in eqns[:-1] for v in e.outs}
-    read = dict.fromkeys(a for e in eqns for a in e.inputs if isinstance(a, Var) and a not in inner)
-    joint = ProductRegion(Graph(tuple(read), eqns, op.graph.outputs))
-    return Problem.of(Eqn(joint, tuple(read), op.rest.outs), problem.target, operand)
+    return Problem.of(of_steps((*op.products, op.rest)), problem.target, operand)

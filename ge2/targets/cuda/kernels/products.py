@@ -4,28 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, final
+from dataclasses import replace
+from typing import final
 
 from ge2.base.arrays import BFLOAT16, COMPLEX64, COMPLEX128, FLOAT16, FLOAT32, FLOAT64, FP8
 from ge2.base.record import record
 from ge2.choice.problem import Problem, Variant, operations
 from ge2.codegen.layout import unspoken
 from ge2.codegen.text import Operand
-from ge2.ir import ArrayType, Atom, Dims, Op, Var
+from ge2.ir import ArrayType, Atom, Dims, Op
 from ge2.ops.dot import DotGeneral
-from ge2.ops.graphs.region import ProductRegion
+from ge2.ops.graphs.contraction import ProductSteps, steps_of
+from ge2.ops.graphs.region import CONTRACTION, Region
 from ge2.targets.cuda.device import Caps
 from ge2.targets.cuda.emit import CudaKernel
 from ge2.targets.cuda.emit.special_reductions import Kernels, LibraryLaunch
 from ge2.targets.cuda.kernels.generated import Cuda, copying
-from ge2.targets.cuda.kernels.small import (
-    CLOCK,
-    least_seconds,
-    many_seconds,
-    predicted,
-    why_not_many,
-    why_not_small,
-)
 from ge2.targets.cuda.launch.library_call import Wanted
 from ge2.targets.cuda.limits import Chip, Limits
 from ge2.targets.cuda.products.gemm import (
@@ -40,8 +34,15 @@ from ge2.targets.cuda.products.gemm import (
     tight,
 )
 from ge2.targets.cuda.products.made import operations as making
-from ge2.targets.cuda.products.made import prologues_of
+from ge2.targets.cuda.products.made import prologues_of, unmade_alone
 from ge2.targets.cuda.products.many import Many, ManyRegion
+from ge2.targets.cuda.products.rules import (
+    least_seconds,
+    many_seconds,
+    predicted,
+    why_not_many,
+    why_not_small,
+)
 from ge2.targets.cuda.products.small import (
     NAMES,
     Small,
@@ -55,15 +56,11 @@ from ge2.targets.cuda.products.tensor_epilogue import FOLDS
 
 
 HALVES = (FLOAT16, BFLOAT16)
-TENSOR = 10  # times the rate of float32: products of half types on tensor cores
-# of that rate, by the bytes of which rows are a multiple: measured on an H200
-NARROW = {16: 1.0, 8: 0.5, 4: 0.39, 2: 0.27}
-NARROW_SIDE = 128  # of a tile of such rows: 511^3 and 1023^3 take as long as few tiles do
 ADA = 89  # the first generation that multiplies fp8
 HOPPER = 90  # the only generation whose warp groups multiply
 FP8_SIZES = 16  # of which rows, columns and terms of fp8 are multiples, for the library
 BY_BLAS = {
-    *((FP8[0], d) for d in (FLOAT32, *HALVES)),
+    *((t, d) for t in FP8 for d in (FLOAT32, *HALVES)),
     *((d, d) for d in (FLOAT32, FLOAT64, COMPLEX64, COMPLEX128, *HALVES)),
     *((d, FLOAT32) for d in HALVES),
 }
@@ -72,6 +69,11 @@ BY_BLAS = {
 def refusal(problem: Problem) -> str:
     """Why a matrix product is not one of arrays."""
     return "an operand is a Python number" if any(t.weak for t in problem.inputs) else ""
+
+
+def mixed(a: ArrayType, b: ArrayType) -> str:
+    """The reason why a kernel with one type of operands does not serve; "" if it may."""
+    return "" if a.dtype == b.dtype else f"it does not multiply {a.dtype.name} and {b.dtype.name}"
 
 
 def busy(problem: Problem, caps: Caps, side: int = 64) -> float:
@@ -88,7 +90,7 @@ def rounds(problem: Problem) -> bool:
 def no_fp8(op: Op, a: ArrayType, b: ArrayType, limits: Limits) -> str:
     """The reason why the library has no product of arrays of fp8; "" if it may have."""
     assert isinstance(op, DotGeneral)
-    if {a.dtype, b.dtype} != {FP8[0]}:
+    if {a.dtype, b.dtype} == {FP8[1]}:
         return "the library multiplies no two arrays of float8_e5m2"
     if limits.generation < ADA:
         return "GPUs older than compute capability 8.9 have no tensor cores of fp8"
@@ -113,6 +115,21 @@ def multiple(types: Sequence[ArrayType], operands: Sequence[Operand]) -> int:
     return found
 
 
+def no_groups_fp8(op: Op, a: ArrayType, b: ArrayType, limits: Limits) -> str:
+    """The reason why warp groups of Hopper have no product of arrays of fp8, or of copies of them; ""
+    if they have.
+    """
+    assert isinstance(op, DotGeneral)
+    if limits.generation != HOPPER:
+        return "only GPUs of compute capability 9.0 have warp groups that multiply fp8"
+    free, few = op.free(a, b), limits.tuning.wgmma.thin
+    lines = [math.prod(t.shape[i] for i in axes) for t, axes in zip((a, b), free, strict=True)]
+    terms = math.prod(a.shape[i] for i in op.contract[0])
+    if min(lines) < few or terms < FP8_SIZES:
+        return f"it has fewer than {few} rows or columns, or than {FP8_SIZES} terms"
+    return "" if a.size and b.size else "there is nothing to multiply"
+
+
 def unasked(op: Op) -> str:
     """The reason why sums of fp8 are to be those of float32; "" if tensor cores may keep fewer bits."""
     assert isinstance(op, DotGeneral)
@@ -135,7 +152,8 @@ def is_longest(problem: Problem, caps: Caps) -> bool:
     axes, tuning = axes_of(problem), caps.chip.tuning.wgmma
     if unmatched(axes) or axes.sums[0].size < tuning.longest:
         return False
-    return least_waste(axes, caps.limits.multiprocessors, tuning) > tuning.library
+    tiles = tuning.tiles_of(problem.inputs[0].dtype, False)
+    return least_waste(axes, caps.limits.multiprocessors, tuning, tiles) > tuning.library
 
 
 def has_astray(problem: Problem, caps: Caps) -> bool:
@@ -169,11 +187,12 @@ def library_seconds(problem: Problem, caps: Caps, bytes_: int = 16) -> float:
     it where rows are multiples of fewer bytes, and its tiles are larger; of small matrices few
     blocks have a tile, and each waits for its terms, however few.
     """
-    speed = caps.speed
-    side = NARROW_SIDE if rounds(problem) and bytes_ < 16 else 64
+    speed, tuning = caps.speed, caps.limits.tuning.products
+    side = tuning.narrow_side if rounds(problem) and bytes_ < 16 else 64
     rate = busy(problem, caps, side) * speed.products / speed.single
     if rounds(problem):
-        rate *= TENSOR * NARROW[max(bytes_, 2)] * (2 if problem.inputs[0].dtype in FP8 else 1)
+        part = dict(tuning.aligned)[max(bytes_, 2)]
+        rate *= tuning.tensor * part * (2 if problem.inputs[0].dtype in FP8 else 1)
     return max(speed.of(problem, rate=rate), least_seconds(caps))
 
 
@@ -190,6 +209,8 @@ class CudaSmallProduct(Cuda):
         if caps is None or not problem.settled:
             return "it is not known how the operands lie"
         (a, b), (y,), rounded = problem.inputs, problem.outs, precision(problem.op) is not None
+        if why := mixed(a, b):
+            return why
         if not (a.size and b.size):
             return "there is nothing to multiply"
         axes = axes_of(problem)
@@ -206,7 +227,7 @@ class CudaSmallProduct(Cuda):
         if self.is_many(problem, caps):
             return many_seconds(problem, axes_of(problem), caps)
         clocks = predicted(axes_of(problem), problem.inputs[0].dtype, caps.limits)
-        return caps.speed.launch + clocks / CLOCK
+        return caps.speed.launch + clocks / caps.limits.clock
 
     def is_ranked(self, problem: Problem, caps: Caps | None) -> bool:
         return caps is not None and not caps.is_measured
@@ -273,8 +294,8 @@ class CudaBlas(Cuda):
         for t, source, target in found.copies:
             kernels += copying(t, t, source, target, caps.chip).kernels
         temps = tuple(t.nbytes for t, _, _ in found.copies)
-        a, b, y = problem.inputs[0].dtype, problem.inputs[1].dtype, problem.outs[0].dtype
-        operands = tuple(zip(found.operands, (a, b, y), strict=True))
+        dtypes = *found.wanted.dtypes, problem.outs[0].dtype
+        operands = tuple(zip(found.operands, dtypes, strict=True))
         return Kernels(tuple(kernels), temps, LibraryLaunch(product, operands, frozenset([2])))
 
 
@@ -322,7 +343,11 @@ def matrices(problem: Problem, caps: Caps, algorithm: int = 0) -> Matrices | Non
         for n, (x, size) in enumerate(zip(factors, sizes, strict=True))
     )
     rounding = precision(op)
-    wanted = Wanted(g, a.dtype, y.dtype, rounding, aligned, algorithm, caps.workspace)  # type: ignore[arg-type]
+    first_type, other_type = (problem.inputs[n].dtype for n in order)
+    wanted = Wanted(
+        g, first_type, y.dtype, rounding, aligned, algorithm, caps.workspace,  # type: ignore[arg-type]
+        other=None if other_type == first_type else other_type,
+    )  # fmt: skip
     return Matrices(wanted, tuple(copies), factors)
 
 
@@ -390,16 +415,19 @@ class CudaProduct(Cuda):
         if not y.size:
             return Kernels(())
         strides = ins[0].strides, ins[1].strides, outs[0].strides
+        both = bool(mixed(a, b))
+        dtype = BFLOAT16 if both else a.dtype  # which has each number of both types of fp8
         # copies of both merge what is summed over
-        copies, axes = next(each for each in arranged(op, a, b, strides) if len(each[1].sums) <= 1)
+        ways = (w for w in arranged(op, a, b, strides) if not both or None not in w[0])
+        copies, axes = next(each for each in ways if len(each[1].sums) <= 1)
         operands, kernels, temps = list(ins), list[CudaKernel](), list[int]()
         for i, (t, copy) in enumerate(zip((a, b), copies, strict=True)):
             if copy is not None:
-                operands[i] = Operand("temp", len(temps), copy)
-                temps.append(t.nbytes)
-                kernels += copying(t, t, ins[i], operands[i], chip).kernels
+                operands[i], to = Operand("temp", len(temps), copy), replace(t, dtype=dtype)
+                temps.append(to.nbytes)
+                kernels += copying(t, to, ins[i], operands[i], chip).kernels
         placed = operands[0], operands[1], outs[0]
-        kernels.append(Tiles(axes, placed, a.dtype, y.dtype, chip).kernel())
+        kernels.append(Tiles(axes, placed, dtype, y.dtype, chip).kernel())
         return Kernels(tuple(kernels), tuple(temps))
 
 
@@ -407,35 +435,36 @@ class CudaProduct(Cuda):
 
 
 @final
-class CudaProductRegion(Cuda):
+class CudaSmallContraction(Cuda):
     """A product that a region goes on with."""
 
     name = "small product and region in CUDA"
-    ops = (ProductRegion,)
+    ops, kinds = (Region,), (CONTRACTION,)
 
     def refuses(self, problem: Problem, caps: Caps | None) -> str:
-        op = problem.op
-        assert isinstance(op, ProductRegion)
+        op = steps_of(problem.op)
         if len(op.products) > 1:
             return "it is two products and a region"
-        if why := unspoken(op.region.graph):
+        if why := unspoken(op.region.graph) or too_many(op, caps):
             return why
         if any(isinstance(e.op, FOLDS) for e in op.region.graph.eqns):
             return "what comes after it is folded"
-        shape, product = op.product.outs[0].type.shape, op.product.op
-        assert isinstance(product, DotGeneral)
-        many = product.beside != ((), ())
-        if len(shape) != 2 + len(product.beside[0]) or min(shape[-2:]) == 1:
+        if why := mixed(*(x.type for x in op.product.inputs)):
+            return why
+        shape, dot = op.product.outs[0].type.shape, op.dot
+        many = dot.beside != ((), ())
+        if len(shape) != 2 + len(dot.beside[0]) or min(shape[-2:]) == 1:
             return "the product is no matrix"
         if many and op.prologues:
             return "an operand of many products is made"
+        if why := unmade_of(op):
+            return why
         if caps is None or not problem.settled:
             return ""
-        lies = read_of(op, dict(zip(op.graph.inputs, problem.arrays[0], strict=True)))
-        (a, b), y, dot = op.product.inputs, op.product.outs[0].type, op.product.op
+        lies = read_of(op, problem)
+        (a, b), y = op.product.inputs, op.product.outs[0].type
         if any(1 not in lies[x].strides for e in op.prologues for x in e.outs):
             return "an operand that is made has no neighbours"
-        assert isinstance(dot, DotGeneral) and isinstance(a, Var) and isinstance(b, Var)
         strides = lies[a].strides, lies[b].strides, tight(y.shape, range(y.ndim))
         axes = contraction(dot, a.type, b.type, strides)
         if many:
@@ -445,41 +474,32 @@ class CudaProductRegion(Cuda):
 
     def is_ranked(self, problem: Problem, caps: Caps | None) -> bool:
         """True if operands are made as they are read, which may cost more than to make them before."""
-        return isinstance(problem.op, ProductRegion) and bool(problem.op.prologues)
+        return bool(steps_of(problem.op).prologues)
 
     def seconds(self, problem: Problem, variant: Variant, caps: Caps) -> float | None:
-        op = problem.op
-        if not isinstance(op, ProductRegion) or not op.prologues:
+        op = steps_of(problem.op)
+        if not op.prologues:
             return super().seconds(problem, variant, caps)
         return made_seconds(problem, op, caps)
 
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Kernels:
-        (ins, outs), chip = problem.arrays, caps.chip
-        op = problem.op
-        assert isinstance(op, ProductRegion)
-        given: dict[Atom, Operand] = dict(zip(op.graph.inputs, ins, strict=True))
-        given.update(zip(op.graph.outputs, outs, strict=True))
-        given = read_of(op, given)
-        inner, rest, (y,) = op.region.graph, op.rest, op.product.outs
-        pairs = zip((*inner.inputs, *inner.outputs), (*rest.inputs, *rest.outs), strict=True)
-        operands = {v: given[a] for v, a in pairs if isinstance(v, Var) and a in given}
-        before, factors, temps = self.factors(op, given, chip)
-        (a, b), dot = (x.type for x in op.product.inputs), op.product.op
-        assert isinstance(dot, DotGeneral)
+        op, chip = steps_of(problem.op), caps.chip
+        (y,), operands = op.places, op.around(problem.placed(op.graph))
+        before, factors, temps = self.factors(op, read_of(op, problem), chip)
+        a, b = (x.type for x in op.product.inputs)
         result = Operand("in", 0, tight(y.type.shape, range(y.type.ndim)))
         lie = factors[0].strides, factors[1].strides, result.strides
-        axes, placed = contraction(dot, a, b, lie), (*factors, result)
+        axes, placed = contraction(op.dot, a, b, lie), (*factors, result)
         small = Small(axes, placed, a.dtype, y.type.dtype, chip, NAMES)
-        if axes.batches or dot.beside != ((), ()):
-            return Kernels(
-                (*before, ManyRegion(small, op.region, op.place, operands, chip).kernel()), temps
-            )
-        made = prologues_of(op, chip)
-        kernel = SmallRegion(small, op.region, op.place, operands, chip, made).kernel()
+        if axes.batches or op.dot.beside != ((), ()):
+            kernel = ManyRegion(small, op.region, y, operands, chip).kernel()
+        else:
+            made = prologues_of(op, chip)
+            kernel = SmallRegion(small, op.region, y, operands, chip, made).kernel()
         return Kernels((*before, kernel), temps)
 
     def factors(
-        self, op: ProductRegion, given: dict[Atom, Operand], chip: Chip
+        self, op: ProductSteps, given: Mapping[Atom, Operand], chip: Chip
     ) -> tuple[list[CudaKernel], tuple[Operand, Operand], tuple[int, ...]]:
         """Returns what is multiplied, in C order where it lies as no small product
         takes it; and the copies.
@@ -496,40 +516,55 @@ class CudaProductRegion(Cuda):
         return kernels, (found[0], found[1]), tuple(temps)
 
 
-def read_of(op: ProductRegion, given: Mapping[Any, Operand]) -> dict[Atom, Operand]:
-    """The same with operands that are made, which lie as what they are made of."""
-    found = dict(given)
-    found.update((e.outs[0], given[e.inputs[0]]) for e in op.prologues)
+def too_many(op: ProductSteps, caps: Caps | None) -> str:
+    """The reason why threads have no room for an element of each array; "" if they have."""
+    if caps is None or len(op.region.graph.inputs) <= caps.limits.tuning.products.arrays:
+        return ""
+    return "what comes after it reads too many arrays"
+
+
+def unmade_of(op: ProductSteps) -> str:
+    """The reason why a small product does not make such operands; "" if it does, or has none to make."""
+    others = {v for e in (*op.products, op.rest) for v in e.inputs}
+    for e in op.prologues:
+        if why := unmade_alone(e):
+            return why
+        if not others.isdisjoint(e.inputs):
+            return "an operand is made of an array that is read again"
+    return "it is a bare product" if op.prologues and op.is_bare else ""
+
+
+def read_of(op: ProductSteps, problem: Problem) -> dict[Atom, Operand]:
+    """The places of all arrays; operands that are made lie as what they are made of."""
+    found = dict[Atom, Operand](problem.placed(op.graph).items())
+    found.update((e.outs[0], found[e.inputs[0]]) for e in op.prologues)
     return found
 
 
-def clocks_of(problem: Problem, op: ProductRegion, caps: Caps) -> int:
-    """The clocks of the product, whose operands are there."""
-    given = read_of(op, dict(zip(op.graph.inputs, problem.arrays[0], strict=True)))
-    (a, b), y, dot = op.product.inputs, op.product.outs[0].type, op.product.op
-    assert isinstance(dot, DotGeneral)
+def small_seconds(problem: Problem, caps: Caps) -> float:
+    """What a small product takes that a region goes on with, and whose operands are there."""
+    return caps.speed.launch + clocks_of(problem, steps_of(problem.op), caps) / caps.limits.clock
+
+
+def clocks_of(problem: Problem, op: ProductSteps, caps: Caps) -> int:
+    """The clocks of the product alone."""
+    given, y = read_of(op, problem), op.product.outs[0].type
+    a, b = op.product.inputs
     strides = given[a].strides, given[b].strides, tight(y.shape, (0, 1))
-    axes = contraction(dot, a.type, b.type, strides)
+    axes = contraction(op.dot, a.type, b.type, strides)
     return predicted(axes, a.type.dtype, caps.limits)
 
 
-def made_seconds(problem: Problem, op: ProductRegion, caps: Caps) -> float:
+def made_seconds(problem: Problem, op: ProductSteps, caps: Caps) -> float:
     """The clocks of the product; those of what is made, again for each tile beside or below another;
     and of stages that no copies bring ahead of their use.
     """
     tuning, a = caps.limits.tuning.products, op.product.inputs[0].type
-    assert isinstance(op.product.op, DotGeneral)
-    (axis,) = op.product.op.contract[0]
+    (axis,) = op.dot.contract[0]
     stages = -(-a.shape[axis] // (4 * tuning.slices))
     blocks = -(-op.product.outs[0].type.size // SIDE**2)
     each = -(-blocks // caps.limits.multiprocessors)
     done = sum(making(e, caps.speed.functions) for e in op.prologues)
     work = stages * each * done * tuning.made
     waits = max(stages - tuning.ahead, 0) * tuning.waits
-    return caps.speed.launch + (clocks_of(problem, op, caps) + work + waits) / CLOCK
-
-
-def before_seconds(problem: Problem, op: ProductRegion, caps: Caps) -> float:
-    """The regions that make operands, and the product and what follows it."""
-    first = sum(caps.speed.of(Problem.of(e, problem.target)) for e in op.prologues)
-    return first + caps.speed.launch + clocks_of(problem, op, caps) / CLOCK
+    return caps.speed.launch + (clocks_of(problem, op, caps) + work + waits) / caps.limits.clock

@@ -1,4 +1,4 @@
-"""What kernels of scans share: the functions on one element, the parameters, the view of their templates.
+"""What kernels of scans share: functions of one element, parameters, the view of their templates.
 
 A family's kernel is handed its lines as places in x and y; `templates/cuda/scan` has the
 kernels, templates/cuda/include/ge2/scan.cuh what they call.

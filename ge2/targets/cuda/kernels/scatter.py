@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Final, final
+from typing import ClassVar, Final, final
 
 import numpy as np
 
@@ -15,14 +15,16 @@ from ge2.choice.problem import Problem, Variant
 from ge2.codegen.axes import merged, strides_of
 from ge2.codegen.layout import windowed
 from ge2.codegen.text import Operand, Text
+from ge2.ir import Op
 from ge2.ops.index import Indexed, Scatter, ScatterAdd, ScatterMax, ScatterMin, ScatterReduce
+from ge2.passes.indices import SumsAt
 from ge2.targets.cuda.device import Caps
 from ge2.targets.cuda.emit import Fixed
 from ge2.targets.cuda.emit.region import unrolled
 from ge2.targets.cuda.emit.special_reductions import Kernels
-from ge2.targets.cuda.emit.words import HELD, number
+from ge2.targets.cuda.emit.words import HELD, STORED, number
 from ge2.targets.cuda.kernels.gather import Rows, nowhere
-from ge2.targets.cuda.kernels.generated import Cuda, copying
+from ge2.targets.cuda.kernels.generated import Cuda, copying, filling
 from ge2.targets.cuda.kernels.index_sums import (
     BlockSums,
     ExactSums,
@@ -45,8 +47,7 @@ from ge2.targets.cuda.limits import Chip
 # Then each `window` of updates is summed by itself, and a thread adds up the pieces of one place.
 
 
-# Of order.cuh: threads of a block, bits of a digit, and updates that a block puts in the order of one
-BLOCK, DIGIT, TILE = 256, 8, 2048
+BLOCK, DIGIT = 256, 8  # of order.cuh: threads of a block, bits of a digit
 WHERE = "defgh"  # letters of the indexed axes
 
 
@@ -69,16 +70,20 @@ class Summing:
     place: str = ""
     split: tuple[Text, ...] = ()
     more: tuple[Text, ...] = ()
+    chunks: str = ""
+    clear: tuple[Text, ...] = ()
 
 
 @final
 class Sums:
-    """The kernels that put updates in the order of their places, and add up those of each place."""
+    """The kernels that put updates in the order of their places, and add up those of each place;
+    `fresh`: nothing is there before.
+    """
 
-    def __init__(self, writes: Writes) -> None:
+    def __init__(self, writes: Writes, fresh: bool = False) -> None:
         assert isinstance(writes.op, ScatterReduce)
         self.writes, self.rows, self.dtype, self.op = writes, writes.rows, writes.dtype, writes.op
-        self.tuning = writes.chip.tuning.scatters
+        self.tuning, self.fresh = writes.chip.tuning.scatters, fresh
         self.count = self.rows.count
         self.pack = 1 if self.rows.of_y.value else self.rows.pack
         self.held = HELD[accumulator(self.dtype)]
@@ -93,7 +98,7 @@ class Sums:
 
     def by_digits(self, found: Operand) -> tuple[Operand, Operand]:
         """The numbers of the updates in the order of their places, and those places."""
-        tiles, bits = -(-self.count // TILE), max((self.rows.places - 1).bit_length(), 1)
+        tiles, bits = -(-self.count // self.tile), max((self.rows.places - 1).bit_length(), 1)
         scratch, pairs = (
             (self.temp(tiles << DIGIT), self.temp(1 << DIGIT)),
             (self.pair(), self.pair()),
@@ -103,6 +108,14 @@ class Sums:
             self.by_digit((numbers, found), pairs[turn % 2], scratch, shift)
             numbers, found = pairs[turn % 2]
         return pairs[(bits - 1) // DIGIT % 2]
+
+    @property
+    def tile(self) -> int:
+        """Updates that a block puts in the order of a digit, one after another: few where all
+        multiprocessors would not have some.
+        """
+        each = -(-self.count // (self.tuning.tiles * self.writes.chip.multiprocessors))
+        return min(-(-each // BLOCK) * BLOCK, self.tuning.tile)
 
     def pair(self) -> tuple[Operand, Operand]:
         """Arrays of the numbers of all updates, and of their places."""
@@ -150,20 +163,11 @@ class Sums:
         """Puts all numbers and places in the order of one more digit; before
         the first, numbers count.
         """
-        n, tiles, bits = self.count, -(-self.count // TILE), {"shift": shift}
+        tiles, given = -(-self.count // self.tile), {"places": of[1]}
+        sizes = {"n": self.count, "shift": shift, "tile": self.tile}
         what = f"the updates in the order of bits {shift} to {shift + DIGIT - 1} of their places"
-        numbers, places = of
-        given = {"places": places}
-        line = "ge2_digit_counts(places, n, shift, counts);"
-        self.call(
-            "digit count",
-            line,
-            given,
-            {"counts": scratch[0]},
-            {"n": n, **bits},
-            tiles * BLOCK,
-            what,
-        )
+        line, numbers = "ge2_digit_counts(places, n, shift, tile, counts);", of[0]
+        self.call("digit count", line, given, {"counts": scratch[0]}, sizes, tiles * BLOCK, what)
         line, made = (
             "ge2_digit_starts(counts, totals, tiles);",
             dict(zip(("counts", "totals"), scratch, strict=True)),
@@ -171,9 +175,9 @@ class Sums:
         self.call("digit start", line, {}, made, {"tiles": tiles}, BLOCK << DIGIT, what)
         given |= {} if numbers is None else {"numbers": numbers}
         moved = "numbers" if numbers is not None else f"({self.rows.grid().whole} *)0"
-        line = f"ge2_digit_moves(places, {moved}, n, shift, counts, totals, order, sorted);"
+        line = f"ge2_digit_moves(places, {moved}, n, shift, tile, counts, totals, order, sorted);"
         target = dict(zip(("order", "sorted"), to, strict=True))
-        self.call("digit move", line, given | made, target, {"n": n, **bits}, tiles * BLOCK, what)
+        self.call("digit move", line, given | made, target, sizes, tiles * BLOCK, what)
 
     def call(
         self, kind: str, line: str, given: dict[str, Operand], made: dict[str, Operand],
@@ -226,25 +230,43 @@ class Sums:
         grid.size("n", self.count)
         axes, steps = merged(rows.sizes, rows.steps)
         letters = lettered(WHERE, len(axes))
-        spread = grid.spread(["s", *rows.u], [self.count, *rows.along], self.pack)
+        chunks = -(-rows.places // self.tuning.cleared) if self.fresh else 0
+        first = "g" if self.fresh else "s"
+        spread = grid.spread([first, *rows.u], [self.count + chunks, *rows.along], self.pack)
         split = grid.split("place", letters, grid.sizes(letters, axes)) if axes[1:] else ()
         to = added(grid.place("x", letters, steps[0]), grid.place("x", rows.u, rows.x_along))
         updates, more = self.updates(grid), tuple[Text, ...]()
         if parts is not None:
             grid.array("parts", parts, accumulator(dtype))
             more = (self.added(f"parts[{self.part(grid, 'w')}{self.v}]"),)
+        cleared = self.cleared(grid, to, chunks, split) if chunks else ("", "", ())
         view = Summing(
-            spread, self.there(to), updates, self.left(grid, to), self.pack > 1,
-            place=letters[0] if len(letters) == 1 else "place", split=tuple(split), more=more,
+            spread, self.there(to), updates, self.left(grid, to), self.pack > 1, (), (), "", "", "",
+            cleared[0], letters[0] if len(letters) == 1 else "place", tuple(split), more, *cleared[1:],
         )  # fmt: skip
         self.writes.add(
             grid,
             "sum by place",
             view,
-            self.count * rows.length // self.pack,
+            (self.count + chunks) * rows.length // self.pack,
             "the sums of each place",
             "scatter_sums/places",
         )
+
+    def cleared(
+        self, grid: Grid, to: str, chunks: int, split: Sequence[Text]
+    ) -> tuple[str, str, tuple[Text, ...]]:
+        """The number of places, that of parts of them which are looked through for places without an
+        update, and the statements that clear one.
+        """
+        each = self.tuning.cleared
+        grid.fixed.append(Fixed("CHUNK", each, "places that are looked through for those to clear"))
+        zeros: tuple[Text, ...] = (Text(f"x[{to}] = 0;"),)
+        if self.pack > 1:
+            some = Text(f"const ge2_some<{STORED[self.dtype]}, PACK> nothing = {{}};")
+            zeros = some, Text(f"ge2_write<PACK, PACK>(x + {to}, nothing);")
+        count, number = grid.size("places_of", self.rows.places), grid.size("chunks", chunks)
+        return count, number, (*split, *zeros)
 
     def by_the_first(self) -> None:
         """The first update of a place adds all of them, in one kernel."""
@@ -263,6 +285,10 @@ class Sums:
 
     def there(self, to: str) -> tuple[Text, ...]:
         """Begins with what is at a place."""
+        if self.fresh:
+            some = f"ge2_some<{STORED[self.dtype]}, PACK> x_at;"
+            begin = self.begun(number(0, accumulator(self.dtype)))
+            return (Text(some), *begin) if self.pack > 1 else begin
         if self.pack == 1:
             return self.begun(loaded(f"x[{to}]", self.dtype))
         read = Text(f"auto x_at = ge2_read<PACK, PACK>(x + {to});")
@@ -421,10 +447,10 @@ class CudaScatter(CudaWriting):
         writes.moved(grid, last=(writes.rows.place(grid), writes.source(grid)))
 
 
-@final
 class CudaScatterReduce(CudaWriting):
     name = "scatter_reduce in CUDA"
-    ops = (ScatterReduce,)
+    ops: ClassVar[tuple[type[Op], ...]] = (ScatterReduce,)
+    fresh = False  # whether there is nothing before the updates
 
     def refuses(self, problem: Problem, caps: Caps | None) -> str:
         op = problem.op
@@ -458,12 +484,12 @@ class CudaScatterReduce(CudaWriting):
             Variant(FIRST, lambda w: Sums(w).by_the_first(), no_order or few),
             Variant(
                 RANKS,
-                lambda w: Sums(w).in_order(Sums.ranked),
+                lambda w: Sums(w, self.fresh).in_order(Sums.ranked),
                 no_order or (many if n > ranked else ""),
             ),
             Variant(
                 DIGITS,
-                lambda w: Sums(w).in_order(Sums.by_digits),
+                lambda w: Sums(w, self.fresh).in_order(Sums.by_digits),
                 no_order,
             ),
         )
@@ -488,3 +514,41 @@ class CudaScatterReduce(CudaWriting):
             line = f"{CALLS[type(op)]}(({word} *)&{to}, ({word}){update});"
         view = Elements(spread, (*indices, Text(line)))
         writes.add(grid, op.name, view, rows.count * rows.length)
+
+
+@final
+class CudaSumsAt(CudaScatterReduce):
+    """Sums that begin with nothing: kernels that order updates clear what has none, others all."""
+
+    name = "sums at indices in CUDA"
+    ops = (SumsAt,)
+    fresh = True
+
+    def refuses(self, problem: Problem, caps: Caps | None) -> str:
+        return super().refuses(in_place(problem), caps)
+
+    def seconds(self, problem: Problem, variant: Variant, caps: Caps) -> float:
+        return super().seconds(in_place(problem), variant, caps)
+
+    def variants(self, problem: Problem, caps: Caps) -> tuple[Variant, ...]:
+        return super().variants(in_place(problem), caps)
+
+    def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Kernels:
+        found, (x,) = super().kernels(in_place(problem), variant, caps), problem.outs
+        if variant.name in (RANKS, DIGITS):
+            return found
+        target = replace(problem.arrays[1][0], strides=strides_of(x.shape))
+        return replace(
+            found, kernels=(*filling(x, None, target, caps.chip).kernels, *found.kernels)
+        )
+
+
+def in_place(problem: Problem) -> Problem:
+    """Such sums as those of an array that is there already, where the result is."""
+    assert isinstance(problem.op, SumsAt)
+    ins, outs = problem.arrays
+    lie = (*outs, *ins, *outs) if problem.operands else ()
+    types, shared = (*problem.outs, *problem.inputs), frozenset({(0, 0)})
+    return replace(
+        problem, op=ScatterAdd(problem.op.axes), inputs=types, shared=shared, operands=lie
+    )

@@ -9,14 +9,14 @@ from typing import ClassVar, final
 
 import numpy as np
 
-from ge2.base.arrays import AMPERE, FLOAT32
+from ge2.base.arrays import AMPERE, FLOAT32, FP8
 from ge2.choice.problem import Problem, Variant
 from ge2.codegen.layout import plain
 from ge2.codegen.text import Operand
-from ge2.ir import Atom, Eqn, Graph, Var
+from ge2.ir import Atom, Eqn, Op, Var
 from ge2.ops.attention.ops import FusedAttention, FusedBackward
 from ge2.ops.dot import DotGeneral
-from ge2.ops.graphs.region import ProductRegion
+from ge2.ops.graphs.contraction import is_contraction, of_steps, steps_of
 from ge2.targets.cuda.device import Caps
 from ge2.targets.cuda.emit.special_reductions import Kernels
 from ge2.targets.cuda.kernels.gemm import (
@@ -37,7 +37,6 @@ from ge2.targets.cuda.kernels.generated import Cuda
 from ge2.targets.cuda.kernels.libraries import BlasEpilogue
 from ge2.targets.cuda.kernels.products import (
     HOPPER,
-    before_seconds,
     has_astray,
     is_longest,
     library_seconds,
@@ -46,6 +45,7 @@ from ge2.targets.cuda.kernels.products import (
 from ge2.targets.cuda.limits import Chip
 from ge2.targets.cuda.products.gemm import Contraction
 from ge2.targets.cuda.products.tensor_cores import (
+    OF_GROUPS,
     Mma,
     is_astray,
     least_waste,
@@ -253,8 +253,18 @@ def seconds(
     if is_astray(axes, dtype, tuning):
         multiplied, a_byte = multiplied * tuning.sectors, a_byte * tuning.sectors
     # the rate of products was fitted to the whole time of bare ones, which store their sums
-    bare = a_byte * min(after.moved, dtype.itemsize)
-    return caps.speed.launch + in_turns(waves, multiplied, a_byte * moved) - bare
+    bare, left = a_byte * min(after.moved, max(dtype.itemsize, 2)), a_byte * moved
+    if tile.apart:
+        return caps.speed.launch + at_once(waves, multiplied, left, tuning.exclusive) - bare
+    return caps.speed.launch + in_turns(waves, multiplied, left) - bare
+
+
+def at_once(tiles: int, multiplied: float, left: float, exclusive: float) -> float:
+    """Returns what two warp groups take that multiply at once: as long as the tensor cores are busy,
+    or as one group takes by itself, which is `exclusive` times as long and hides nothing.
+    """
+    each = -(-tiles // 2)  # tiles that one group has
+    return max(tiles * multiplied + left, each * (exclusive * multiplied + left))
 
 
 def in_turns(tiles: int, multiplied: float, left: float) -> float:
@@ -274,6 +284,8 @@ def named(tile: WgmmaTile) -> str:
 class WgmmaKernels(OnTensorCores):
     """Kernels of warp groups, whose operands tensor maps copy."""
 
+    types = OF_GROUPS
+
     def too_old(self, caps: Caps) -> str:
         if caps.limits.generation == HOPPER:
             return ""
@@ -283,7 +295,8 @@ class WgmmaKernels(OnTensorCores):
         return unfit(product.axes, product.factors, product.dtype) or thin(product.axes, caps)
 
     def unworthy(self, product: Product, caps: Caps) -> str:
-        return idle(product.axes, caps)
+        """Of fp8 it is not asked: a library that splits sums has no products of all such arrays."""
+        return "" if product.dtype in FP8 else idle(product.axes, caps)
 
     def tiles(
         self, product: Product, after: Epilogue, caps: Caps
@@ -292,8 +305,8 @@ class WgmmaKernels(OnTensorCores):
         stages.
         """
         tuning, (sums,), dtype = caps.chip.tuning.wgmma, product.axes.sums, product.dtype
-        tiles = [*(tuning.tiles if product.second is None else tuning.pairs)]
-        if after.stores and after.short and sums.size >= tuning.long:
+        tiles = [*tuning.tiles_of(dtype, product.second is not None)]
+        if after.stores and after.short and (sums.size >= tuning.long or tiles[0].apart):
             wide = [t for t in tiles if t.rows > 64]
             pairs = zip(wide, (replace(t, narrow=True) for t in wide), strict=True)
             tiles += [
@@ -309,12 +322,13 @@ class WgmmaKernels(OnTensorCores):
         return copy_seconds(product, caps) + alone
 
     def made(self, product: Product, tile: WgmmaTile, after: Epilogue, caps: Caps) -> Kernels:
-        axes, factors, dtype = product.axes, product.operands, product.dtype
-        return Kernels((WarpgroupProduct(axes, factors, dtype, tile, caps.chip, after).kernel(),))
+        (a, b), chip = product.types, caps.chip
+        given = product.axes, product.operands, (a.dtype, b.dtype)
+        return Kernels((WarpgroupProduct(*given, tile, chip, after).kernel(),))
 
     def sums_of(self, product: Product, tile: WgmmaTile, after: Epilogue) -> int:
-        """One for each warp of a group."""
-        return 4 * tiles_down(product.axes, tile)
+        """One for each warp of a group, or of both."""
+        return 4 * (1 + tile.shared) * tiles_down(product.axes, tile)
 
 
 class OfCopies(WgmmaKernels):
@@ -409,7 +423,8 @@ class GemmWgmmaPair(WgmmaKernels, Joint):
         return why or thin(axes, caps)
 
     def unworthy(self, product: Product, caps: Caps) -> str:
-        return idle(product.axes, caps, caps.chip.tuning.wgmma.pairs)
+        tiles = caps.chip.tuning.wgmma.tiles_of(product.dtype, True)
+        return idle(product.axes, caps, tiles)
 
 
 # -------- The other candidate where several steps could be one kernel.
@@ -420,10 +435,11 @@ class Apart(Cuda):
 
     name = "launches, step by step"
     code = "step by step"
-    joining: ClassVar[tuple[str, ...]] = (
-        "resident",
-        "epilogue",
-    )  # passes that make one kernel of steps
+    # passes, and parts of them, that make one kernel of the steps
+    joining: ClassVar[tuple[str, ...]] = ("resident", "epilogue")
+
+    def serves(self, op: Op) -> bool:
+        return not is_contraction(op) or len(steps_of(op).before) == 1
 
     def is_ranked(self, problem: Problem, caps: Caps | None) -> bool:
         return True
@@ -433,7 +449,7 @@ class Apart(Cuda):
         op = problem.op
         if isinstance(op, FusedAttention | FusedBackward):
             return sum(product_and_rest(e, caps) for e in op.jaxpr.eqns)
-        if not isinstance(op, ProductRegion):
+        if not is_contraction(op):
             return caps.speed.of(problem)
         return step_by_step(problem, caps)
 
@@ -442,42 +458,28 @@ class Apart(Cuda):
 
 
 @final
-class MadeBefore(Apart):
-    """The regions that make operands of a product, then the small product and what follows it."""
-
-    name, kin = "operands that are made before", "small product and region in CUDA"
-    code = "made before"
-    joining = ("resident", "prologue")
-
-    def seconds(self, problem: Problem, variant: Variant, caps: Caps) -> float:
-        op = problem.op
-        assert isinstance(op, ProductRegion)
-        return before_seconds(problem, op, caps)
-
-
-@final
 class OneByOne(Apart):
     """A product, and another of the same left factor with the region that reads both."""
 
     name = "one product after the other"
     code = "one by one"
+    joining = ("resident", "pairs")
+
+    def serves(self, op: Op) -> bool:
+        return is_contraction(op) and len(steps_of(op).products) == 2
 
     def seconds(self, problem: Problem, variant: Variant, caps: Caps) -> float:
         """Of both, as they would be chosen."""
-        op = problem.op
-        assert isinstance(op, ProductRegion)
+        op = steps_of(problem.op)
         given = problem.placed(op.graph)
         first, second = op.products
         (y,) = first.outs
-        read = dict.fromkeys(v for e in (second, op.rest) for v in e.inputs)
-        inputs = tuple(v for v in read if isinstance(v, Var) and v not in second.outs)
-        joint = ProductRegion(Graph(inputs, (second, op.rest), op.rest.outs))
 
         def operand(role: str, i: int, a: Atom) -> Operand:
             found = given.get(a) if isinstance(a, Var) else None
             return found or Operand(role, i, plain(a.type.shape).strides)
 
-        eqns = first, Eqn(joint, inputs, op.rest.outs)
+        eqns = first, of_steps((second, op.rest))
         problems = [Problem.of(e, problem.target, operand) for e in eqns]
         kept = y.type.nbytes / caps.speed.moved if op.places[0] in op.kept else 0.0
         return sum(quickest(each, caps) for each in problems) - kept
@@ -487,7 +489,7 @@ def quickest(problem: Problem, caps: Caps) -> float:
     """Returns what a product takes by warp groups, which come before a library; else by the quicker of
     the library and warps.
     """
-    joint = isinstance(problem.op, ProductRegion)
+    joint = is_contraction(problem.op)
     bare: tuple[OnTensorCores, ...] = GemmWgmma(), GemmWgmmaOfCopies(), GemmMma()
     families = (GemmWgmmaRegion(), GemmWgmmaRegionOfCopies(), GemmMmaRegion()) if joint else bare
     first, *others = ([*timed(family, problem, caps)] for family in families)

@@ -1,4 +1,4 @@
-"""Launches on a device as one call, and what they are given; templates, graphs, calls made in C."""
+"""Launches on a device as one call, and their arguments."""
 
 from __future__ import annotations
 

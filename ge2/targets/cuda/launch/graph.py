@@ -1,4 +1,4 @@
-"""Launches as nodes of a graph: what must end before what, and whole calls made in C."""
+"""Launches as nodes of a CUDA graph, their dependencies, and whole calls made in C."""
 
 from __future__ import annotations
 

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, final
 
 import numpy as np
 
-from ge2.base.arrays import FLOAT32, accumulator, look_by
+from ge2.base.arrays import FLOAT32, FP8, accumulator, look_by
 from ge2.base.cache import content_key
 from ge2.base.command import ABI, Awaited, Waiting
-from ge2.base.compiler import extension, is_known
+from ge2.base.compiler import extension, is_known, text_of
 from ge2.base.detect import toolchain
 from ge2.base.errors import CompileError, CompilerTrouble, KernelError
 from ge2.base.record import record
 from ge2.base.source import logger, templates
-from ge2.ops.attention.facts import Band
+from ge2.ops.attention import Band
 from ge2.targets.cuda.load.arena import loaded
 from ge2.targets.cuda.load.nvrtc import ptx
 from ge2.targets.cuda.load.toolkit import driver
@@ -194,7 +194,7 @@ class LibraryEpilogue:
 @final
 @record
 class Wanted:
-    """A product of matrices of `dtype`, whose result is of `out`.
+    """A product of matrices of `dtype`, or the second one of `other`, whose result is of `out`.
 
     `precision`: None is IEEE; "tf32" and "bf16" let float32 be multiplied so. `aligned`: bytes of
     which the places of the first factor, the other one and the result are multiples. `algorithm`:
@@ -210,6 +210,12 @@ class Wanted:
     algorithm: int = 0
     workspace: int = 32 << 20
     epilogue: LibraryEpilogue | None = None
+    other: np.dtype | None = None
+
+    @property
+    def dtypes(self) -> tuple[np.dtype, np.dtype]:
+        """Of the first and of the second factor."""
+        return self.dtype, self.other or self.dtype
 
 
 @final
@@ -223,11 +229,11 @@ class HostProduct:
 
     def __call__(self, stream: int, *arguments: int) -> None:
         first, other, result, *more = arguments
-        g, dtype, out = self.wanted.gemm, self.wanted.dtype, self.wanted.out
+        g, (dtype, second), out = self.wanted.gemm, self.wanted.dtypes, self.wanted.out
         wide = np.result_type(accumulator(dtype), accumulator(out))
         for a, b, y in g.calls:
             left = lying(first + a * dtype.itemsize, dtype, (g.count, g.m, g.k), g.first)
-            right = lying(other + b * dtype.itemsize, dtype, (g.count, g.k, g.n), g.other)
+            right = lying(other + b * dtype.itemsize, second, (g.count, g.k, g.n), g.other)
             made = lying(result + y * out.itemsize, out, (g.count, g.m, g.n), g.result)
             made[...] = self.finished(np.matmul(left.astype(wide), right.astype(wide)), more)
 
@@ -276,10 +282,11 @@ def lying(place: int, dtype: np.dtype, shape: tuple[int, int, int], matrix: Matr
     from ctypes import c_char
 
     memory: Any = (c_char * dtype.itemsize).from_address(place)
-    one = np.ndarray((1,), dtype, memory)
+    held = np.dtype(np.uint8) if dtype in FP8 else dtype  # what `as_strided` would not know
+    one = np.ndarray((1,), held, memory)
     apart = (matrix.lead, 1) if matrix.turned else (1, matrix.lead)
     strides = tuple(n * dtype.itemsize for n in (matrix.step, *apart))
-    return np.lib.stride_tricks.as_strided(one, shape, strides)
+    return np.lib.stride_tricks.as_strided(one, shape, strides).view(dtype)
 
 
 # -------- Attention as a library is asked for it.
@@ -412,14 +419,9 @@ def parts() -> tuple[str, tuple[str, ...], str]:
     headers = get_path("include")
     os.stat(os.path.join(headers, "Python.h"))
     folder = templates("cuda", "launch")
-    source, *others = (read(os.path.join(folder, name)) for name in ("launches.c", *HEADERS))
+    source, *others = (text_of(os.path.join(folder, name)) for name in ("launches.c", *HEADERS))
     flags = ("-O2", "-fno-openmp", "-ldl", "-isystem", headers, "-I", folder)
     return source, flags, content_key(ABI, *others)
-
-
-def read(path: str) -> str:
-    with open(path, encoding="utf-8") as file:
-        return file.read()
 
 
 EXTENSION: Final = Awaited("ge2-launches", is_at_hand, compiled)

@@ -1,4 +1,4 @@
-"""A program's launches in groups: those that follow each other, fused where they do not wait."""
+"""A program's launches in groups, consecutive ones fused where they do not depend on each other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What programs have for themselves on a GPU: loaded cubins, scratch, arenas that grow."""
+"""GPU resources of programs: loaded cubins, scratch memory, and arenas that grow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The kernels of a program for a device: compiled, loaded, and errors of compilers."""
+"""The kernels of a program for a device: compiled and loaded, with the errors of compilers."""
 
 from __future__ import annotations
 

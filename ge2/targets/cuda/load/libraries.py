@@ -62,6 +62,7 @@ KEPT: Final = 1024  # products that a GPU remembers
 NOT_SUPPORTED: Final = 15
 TYPES: Final = {
     FLOAT32: 0, FLOAT64: 1, FLOAT16: 2, COMPLEX64: 4, COMPLEX128: 5, BFLOAT16: 14, FP8[0]: 28,
+    FP8[1]: 29,
 }  # fmt: skip
 # CUBLAS_COMPUTE_32F, 64F, 32F_FAST_16BF, 32F_FAST_TF32
 SINGLE, DOUBLE, FAST_BF16, FAST_TF32 = 68, 70, 75, 77
@@ -242,9 +243,10 @@ class Matmul:
             lib.set("cublasLtMatmulDesc", self.operation, attribute, c_int32(matrix.turned))
         if wanted.epilogue is not None:
             self.describe(wanted.epilogue)
+        first, other = wanted.dtypes
         self.layouts = (
-            self.layout(wanted.dtype, g.m, g.k, g.first),
-            self.layout(wanted.dtype, g.k, g.n, g.other),
+            self.layout(first, g.m, g.k, g.first),
+            self.layout(other, g.k, g.n, g.other),
             self.layout(wanted.out, g.m, g.n, g.result),
         )
         self.heuristic = Heuristic()

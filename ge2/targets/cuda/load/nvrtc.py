@@ -1,4 +1,4 @@
-"""CUDA sources as cubins: their headers, NVRTC, and what it says."""
+"""CUDA sources compiled to cubins: their headers, calls of NVRTC, and its messages."""
 
 from __future__ import annotations
 

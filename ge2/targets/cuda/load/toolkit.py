@@ -1,4 +1,4 @@
-"""NVRTC and NVIDIA's driver on this machine: where they are, and what they know."""
+"""NVRTC and NVIDIA's driver on this machine: where they are found, and which versions."""
 
 from __future__ import annotations
 

@@ -9,8 +9,8 @@ from itertools import zip_longest
 from typing import Final, final
 
 from ge2.base.arrays import BOOL
+from ge2.base.arrays import accumulator as widened
 from ge2.base.record import record
-from ge2.codegen.kernel_values import held as widened
 from ge2.codegen.text import Argument, Operand, Text, guard
 from ge2.codegen.text import whole as whole_operand
 from ge2.ir import Eqn, Graph, Names, write

@@ -1,4 +1,4 @@
-"""What all blocks of a GPU do together in a persistent kernel: barriers, elements, loops."""
+"""Persistent kernels of all blocks of a GPU: barriers, loops over elements, iterations."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any, Final, Protocol, final
 
 import numpy as np
 
+from ge2.base.arrays import accumulator as widened
 from ge2.base.record import mutable, record
-from ge2.codegen.kernel_values import held as widened
 from ge2.codegen.text import Text, guard
 from ge2.ir import ArrayType, Eqn, Graph
 from ge2.targets.cuda.emit.words import HELD, Each, State, start_of
@@ -223,7 +223,7 @@ def elsewhere(x: Array) -> bool:
     return not (x.shared or x.given or x.mine)
 
 
-# -------- What a resident kernel is that all blocks of a grid do together: who has which elements,
+# -------- What a persistent kernel is that all blocks of a grid do together: who has which elements,
 # and where.
 # Values of few elements each block computes for itself, in its shared memory. Of a wide one each
 # thread has some elements, the same ones in all loops of the size: those that no other thread reads

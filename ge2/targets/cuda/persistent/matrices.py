@@ -1,4 +1,4 @@
-"""Products by a matrix that a block, or all blocks of a grid, keep from round to round."""
+"""Products by a matrix that a block, or a grid of blocks, keeps from iteration to iteration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a resident kernel is made of: nodes, its size, the parts that its template prints."""
+"""The nodes of a persistent kernel, its size, and the parts that its template prints."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dataclasses import field, fields, is_dataclass
 from typing import Any, ClassVar, Final, final
 
 from ge2.base.record import mutable, record
+from ge2.codegen.axes import strides_of
 from ge2.codegen.text import Text
 from ge2.ir import Atom, Dims, Eqn, Graph
 from ge2.ops.dot import DotGeneral
@@ -17,10 +18,10 @@ from ge2.ops.graphs.while_loop import WhileLoop
 from ge2.ops.reduce import ArgReduce, Reduce
 from ge2.ops.shape import Transpose
 from ge2.targets.cuda.emit.words import Stage as Reduction
-from ge2.targets.cuda.persistent.values import Array, Made, Value, strides
+from ge2.targets.cuda.persistent.values import Array, Made, Value
 from ge2.targets.cuda.tuning import Persistent
 
-# -------- What a resident kernel is made of: statements in loops over elements, within rounds and
+# -------- What a persistent kernel is made of: statements in loops over elements, within rounds and
 # branches.
 
 
@@ -148,7 +149,7 @@ class Choice:
 Node = Level | Rounds | Choice
 
 
-# -------- How large a resident kernel is: its threads, which arrays have no gaps, and which are
+# -------- How large a persistent kernel is: its threads, which arrays have no gaps, and which are
 # stacks.
 
 
@@ -161,7 +162,7 @@ def dense(steps: Dims, shape: Dims) -> Dims | None:
     """
     axes = tuple(range(len(shape)))
     for order in (axes, tuple(sorted(axes, key=lambda i: -steps[i]))):
-        plain = strides(tuple(shape[i] for i in order))
+        plain = strides_of(tuple(shape[i] for i in order))
         if all(shape[i] == 1 or steps[i] == step for i, step in zip(order, plain, strict=True)):
             return order
     return None

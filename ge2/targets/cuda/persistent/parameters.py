@@ -1,4 +1,4 @@
-"""What a resident kernel is handed: arrays and their strides, sizes, and numbers."""
+"""The parameters of a persistent kernel: arrays and their strides, sizes, and numbers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any, Final, final
 
 import numpy as np
 
-from ge2.codegen.kernel_values import held as widened
+from ge2.base.arrays import accumulator as widened
+from ge2.codegen.axes import strides_of
 from ge2.codegen.text import Argument, Operand
 from ge2.codegen.text import whole as whole_operand
 from ge2.ir import Atom, Dims, Graph, Literal, Names, Var
@@ -23,7 +24,6 @@ from ge2.targets.cuda.persistent.values import (
     Value,
     declared,
     held,
-    strides,
     times,
 )
 
@@ -75,7 +75,7 @@ class Handed:
         name = self.label(f"{label(name)}_out")
         steps = self.steps(name, a, operand, axis)
         begins = (operand.offset % PACK, operand.loose % PACK) == (0, 0)
-        packed = begins and operand.strides == strides(a.type.shape)
+        packed = begins and operand.strides == strides_of(a.type.shape)
         found = Array(name, a.type, steps, self.first(steps, axis), alone, packed=packed)
         self.add_argument(
             found.name, Argument(self.declared(found), "result", (operand, a.type.dtype))

@@ -1,4 +1,4 @@
-"""A graph as phases of a block: loops over elements between barriers, within rounds and branches.
+"""A graph as phases of a block: loops over elements between barriers, in iterations and branches.
 
 Each equation becomes a statement of a loop over the elements of its result, or is
 computed where it is read. What a statement reads at another place, or another thread
@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import field, replace
 from typing import Any, Final, final
 
+from ge2.base.arrays import accumulator
 from ge2.base.record import mutable
-from ge2.codegen.kernel_values import held
 from ge2.ir import ArrayType, Atom, Eqn, Graph, Literal, Var
 from ge2.ops.dot import DotGeneral
 from ge2.ops.graphs.control import Cond
@@ -192,7 +192,7 @@ class Plan:
 
     def left(self, eqn: Eqn, name: str, count: int) -> Parts:
         """A place for what the first stage of a fold leaves."""
-        dtype, size = held(eqn.inputs[0].type.dtype), eqn.outs[0].type.size
+        dtype, size = accumulator(eqn.inputs[0].type.dtype), eqn.outs[0].type.size
         indexed = isinstance(eqn.op, ArgReduce)
         state = f"ge2_indexed_{SUFFIX[dtype]}" if indexed else HELD[dtype]
         each = max(16, dtype.itemsize + 8) if indexed else dtype.itemsize
@@ -254,7 +254,7 @@ class Scope:
         elif isinstance(op, DotGeneral):
             self.product(eqn)
         else:
-            raise Unwritten(f"{op.name} is no step of a resident kernel")
+            raise Unwritten(f"{op.name} is no step of a persistent kernel")
 
     def value(self, a: Atom) -> Value:
         return self.plan.number(a) if isinstance(a, Literal) else self.env[a]

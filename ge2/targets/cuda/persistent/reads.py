@@ -1,4 +1,4 @@
-"""What statements of a resident kernel read, ahead of time or not, and fold."""
+"""The operands that statements of a persistent kernel read, ahead of time or not; reductions."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any, Protocol, final
 import numpy as np
 
 from ge2.base.arrays import BOOL, COMPLEX, FLOATS, accumulator
+from ge2.base.arrays import accumulator as widened
 from ge2.base.record import record
-from ge2.codegen.kernel_values import held as widened
 from ge2.codegen.text import Text, guard
 from ge2.ir import Eqn, Graph, Var
 from ge2.ops.dot import DotGeneral
@@ -59,7 +59,7 @@ class Loops(Protocol):
     def touch(self, x: Array) -> Array: ...
 
 
-# -------- What the statements of a resident kernel read, and where.
+# -------- What the statements of a persistent kernel read, and where.
 
 
 @final

@@ -1,4 +1,4 @@
-"""Loops whose rows know nothing of each other, and carries that are written in place."""
+"""Loops whose rows are independent of each other, and carries that are written in place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Steps of a program as a persistent kernel takes them in: without regions, and little enough.
+"""The steps of a program that one persistent kernel takes in: without regions, and small enough.
 
 A launch costs microseconds, and an iteration that the host decides tens of them; a phase of a block
 a tenth of one. So what is small is put where nobody waits for launches. The rule, in one place,
@@ -35,6 +35,7 @@ from ge2.ops.graphs.while_loop import WhileLoop
 from ge2.passes import TIDY
 from ge2.passes.context import Context, run
 from ge2.passes.indices import Wrap
+from ge2.passes.online_sums import ReduceSumExp
 from ge2.passes.take_to_mask import Index
 from ge2.targets.cuda.limits import Chip
 from ge2.targets.cuda.persistent import Trial
@@ -205,7 +206,9 @@ def possible(eqn: Eqn, elements: int) -> None:
         return  # its own iterations are looked at
     if op.is_view and all(isinstance(a, Var) for a in eqn.inputs):
         return
-    known = isinstance(op, (*FOLDS, DotGeneral)) or (isinstance(op, POINTS) and spoken(eqn))
+    known = (isinstance(op, (*FOLDS, DotGeneral)) and not isinstance(op, ReduceSumExp)) or (
+        isinstance(op, POINTS) and spoken(eqn)
+    )
     if not (known or op.is_view):
         raise Unwritten(f"{op.name} is no step of it")
     if (most := max(t.size for t in outs)) > elements:

@@ -1,4 +1,4 @@
-"""What a resident kernel computes with, and places in arrays as text."""
+"""The values of a persistent kernel, and the addresses of array elements as text."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from typing import Any, final
 import numpy as np
 
 from ge2.base.arrays import BOOL, COMPLEX, HALF
+from ge2.base.arrays import accumulator as widened
 from ge2.base.record import mutable, record
-from ge2.codegen.kernel_values import held as widened
+from ge2.codegen.axes import strides_of
 from ge2.ir import ArrayType, Dims, Eqn
 from ge2.ops.index import Gather, Scatter, ScatterReduce, UpdateSlice, spans
 from ge2.ops.pointlike import Pointlike, Pointwise
@@ -86,11 +87,7 @@ class Index:
 
     def number(self) -> str:
         """The place in C order."""
-        return self.flat or joined(self.each(), strides(self.shape))
-
-
-def strides(shape: Dims) -> Dims:
-    return tuple(math.prod(shape[i + 1 :]) for i in range(len(shape)))
+        return self.flat or joined(self.each(), strides_of(self.shape))
 
 
 def joined(along: tuple[str, ...], steps: Steps) -> str:
@@ -153,7 +150,7 @@ def viewed(eqn: Eqn, i: int, at: Index) -> Index:
     return at if same else Index(shape, "", along)
 
 
-# -------- What a resident kernel computes with: numbers, arrays, views, and what is made where it
+# -------- What a persistent kernel computes with: numbers, arrays, views, and what is made where it
 # is read.
 
 
@@ -207,7 +204,9 @@ class Array:
         if self.mine:
             return f"{self.name}[i]"
         place = (
-            at.number() if self.steps == strides(self.type.shape) else joined(at.each(), self.steps)
+            at.number()
+            if self.steps == strides_of(self.type.shape)
+            else joined(at.each(), self.steps)
         )
         if apart and self.start and not self.shared:
             return f"({self.name} + {self.start})[{place}]"
@@ -282,7 +281,7 @@ Value = Number | Array | Seen | Picked | Inline | Made
 
 def whole(name: str, type_: ArrayType, start: str = "", shared: bool = False) -> Array:
     """An array in C order."""
-    return Array(name, type_, strides(type_.shape), start, shared=shared)
+    return Array(name, type_, strides_of(type_.shape), start, shared=shared)
 
 
 def constant(x: Value) -> bool:

@@ -239,6 +239,7 @@ class Matrices(ABC):
         called: tuple[str, str, str] = ("a", "b", "y"),
     ) -> None:  # fmt: skip
         self.operands, self.dtype, self.out, self.wide = operands, dtype, out, sums_in(dtype, out)
+        self.chip = chip
         self.stored = (
             dtype,
             dtype,

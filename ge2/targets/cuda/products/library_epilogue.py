@@ -26,7 +26,8 @@ from ge2.ops.elementwise import (
     ConvertElementType,
     IntegerPow,
 )
-from ge2.ops.graphs.region import ProductRegion
+from ge2.ops.graphs.contraction import steps_of
+from ge2.ops.graphs.region import Region
 from ge2.ops.reduce import ReduceSum
 from ge2.ops.shape import BroadcastInDim
 from ge2.ops.special import LOGISTIC
@@ -262,8 +263,9 @@ def gelus(dtype: np.dtype) -> tuple[Gelu, ...]:
 
 
 @lru_cache(64)
-def matched(op: ProductRegion) -> Matched | None:
-    """The epilogue that the region behind a product is; None if it is none."""
+def matched(whole: Region) -> Matched | None:
+    """The epilogue that what is behind a product is, in a contraction; None if it is none."""
+    op = steps_of(whole)
     graph, y = op.region.graph, op.product.outs[0].type
     outs = [v for v in graph.outputs if isinstance(v, Var)]
     if len(op.products) > 1 or len(outs) < len(graph.outputs) or not 1 <= len(outs) <= 2:
@@ -277,8 +279,8 @@ def matched(op: ProductRegion) -> Matched | None:
     if any(v not in found for v in outs):
         return None
     columns, made = math.prod(y.shape[many:]), [found[v] for v in outs]
-    ways = scaled(op.place, graph) if a.dtype in FP8 else forward(op.place, graph, columns)
-    for way in (*ways, *backward(op.place, graph, rows)):
+    ways = scaled(op.places[0], graph) if a.dtype in FP8 else forward(op.places[0], graph, columns)
+    for way in (*ways, *backward(op.places[0], graph, rows)):
         if (order := in_order(way.makes, made)) is not None:
             return in_numbers(way, graph, [outs[n] for n in order])
     return None

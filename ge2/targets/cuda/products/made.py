@@ -16,7 +16,8 @@ from ge2.codegen.text import Argument, Operand, Text
 from ge2.ir import Dims, Eqn, Var
 from ge2.ir.graph import FREE, SIMPLE
 from ge2.ops.elementwise import DIV
-from ge2.ops.graphs.region import ProductRegion, Region
+from ge2.ops.graphs.contraction import ProductSteps
+from ge2.ops.graphs.region import Region
 from ge2.ops.pointlike import Pointlike
 from ge2.ops.shape import BroadcastInDim, Reshape, Transpose
 from ge2.program import computing
@@ -265,7 +266,7 @@ def prologue(
     return Prologue(made, text, more, tuple(lanes.said.helpers))
 
 
-def prologues_of(op: ProductRegion, chip: Chip) -> tuple[Prologue, ...]:
+def prologues_of(op: ProductSteps, chip: Chip) -> tuple[Prologue, ...]:
     """What is printed of the operands that are made."""
     sides = list(op.product.inputs)
     return tuple(prologue(e, sides.index(e.outs[0]), chip) for e in op.prologues)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Final, final
+from typing import final
 
 from ge2.base.record import record
 from ge2.codegen.text import Operand, Text
@@ -17,10 +17,6 @@ from ge2.targets.cuda.limits import Chip
 from ge2.targets.cuda.products.small import THREADS, Lines, Small, SmallRegion
 
 # The sizes of a matrix are in the text, so that its sums are no loops; how many there are is not.
-
-
-LINES: Final = 4  # rows of a column that a thread has, at most
-RESIDENT: Final = 4  # blocks that a multiprocessor holds at once: 64 registers a thread
 
 
 @final
@@ -42,18 +38,9 @@ class ManyView:
     after: tuple[Stage, ...] = ()
 
 
-def lines_of(rows: int) -> int:
-    """Rows that a thread has.
-
-    >>> [lines_of(n) for n in (1, 3, 16)]
-    [1, 3, 4]
-    """
-    return min(rows, LINES)
-
-
-def threads_of(rows: int, columns: int, count: int) -> int:
-    """Threads that `count` products have."""
-    return count * columns * -(-rows // lines_of(rows))
+def threads_of(rows: int, columns: int, count: int, lines: int) -> int:
+    """Threads that `count` products have, of which each has `lines` rows of a column, at most."""
+    return count * columns * -(-rows // min(rows, lines))
 
 
 @final
@@ -93,16 +80,17 @@ class Many:
     ) -> CudaKernel:
         small = self.small
         rows, columns = small.rows.size, small.columns.size
+        tuning = small.chip.tuning.products
         fixed = (
             Fixed("ROWS", rows, "of a matrix"),
             Fixed("COLUMNS", columns, "of a matrix"),
             Fixed("SUMS", small.sums.size, "terms of a sum"),
-            Fixed("LINES", lines_of(rows), "rows of a column that a thread has"),
+            Fixed("LINES", min(rows, tuning.rows), "rows of a column that a thread has"),
         )
-        grid = (-(-threads_of(rows, columns, small.count) // THREADS), 1)
+        grid = (-(-threads_of(rows, columns, small.count, tuning.rows) // THREADS), 1)
         return CudaKernel(
             kind, text, tuple(small.arguments.values()), (), THREADS, grid, fixed, 0, equations,
-            helpers, resident=RESIDENT, template="cuda/product/many.cu.jinja", view=view,
+            helpers, resident=tuning.resident, template="cuda/product/many.cu.jinja", view=view,
         )  # fmt: skip
 
 
@@ -141,4 +129,4 @@ class ManyRegion:
         )  # fmt: skip
         small.arguments.update(lanes.places.arguments)
         equations = 1 + len(region.problem.region.graph.eqns)
-        return many.made("product region", region.text, view, equations, region.helpers)
+        return many.made("contraction", region.text, view, equations, region.helpers)

@@ -344,7 +344,7 @@ class SmallRegion:
         arguments = {**small.arguments, **lanes.places.arguments, **more}
         fixed = Fixed("SIDE", SIDE, "rows and columns of a block")
         return CudaKernel(
-            "product region", self.text, tuple(arguments.values()), (), THREADS,
+            "contraction", self.text, tuple(arguments.values()), (), THREADS,
             small.grid, (fixed,), small.shared, 1 + len(problem.region.graph.eqns), self.helpers,
             resident=2, template="cuda/product/region.cu.jinja", view=view,
         )  # fmt: skip

@@ -9,7 +9,7 @@ from typing import Final, final
 
 import numpy as np
 
-from ge2.base.arrays import BFLOAT16, FLOAT16, FLOAT32
+from ge2.base.arrays import BFLOAT16, FLOAT16, FLOAT32, FP8
 from ge2.base.record import record
 from ge2.codegen.text import Argument, Operand, Text
 from ge2.targets.cuda.emit import CudaKernel, Fixed
@@ -26,6 +26,7 @@ from ge2.targets.cuda.tuning import MmaTile, Parts, Wgmma, WgmmaTile
 
 # the operands as PTX names them, and as the emulator does
 TYPES: Final = {BFLOAT16: "bf16", FLOAT16: "f16", FLOAT32: "tf32"}
+OF_GROUPS: Final = {**TYPES, FP8[0]: "e4m3", FP8[1]: "e5m2"}  # that warp groups multiply
 
 
 def unmatched(axes: Contraction) -> str:
@@ -104,7 +105,7 @@ class TensorCores:
 
     @property
     def kind(self) -> str:
-        return "product region" if self.after.text else "product"
+        return "contraction" if self.after.text else "product"
 
     @property
     def text(self) -> str:
@@ -170,7 +171,6 @@ class TensorCores:
 
 
 WIDEST: Final = 16  # bytes of a copy, of which it may move 8 or 4 as well
-CROWDED: Final = 64  # sums of a thread beside which there is room for elements that are read
 PLANES: Final = 8  # float32 beside a row of sums in shared memory
 
 
@@ -333,7 +333,7 @@ class Mma(TensorCores):
         """True if shared memory holds its stages, and registers hold its sums beside fragments and
         elements that are read one by one.
         """
-        few = self.tile.rows * self.across // self.threads <= CROWDED
+        few = self.tile.rows * self.across // self.threads <= self.chip.tuning.mma.crowded
         registers = few or (not self.makings and all(self.lying(n).wide for n in (0, 1)))
         return self.shared <= self.chip.most and registers
 

@@ -8,7 +8,7 @@ from typing import Final, final
 
 import numpy as np
 
-from ge2.base.arrays import BFLOAT16, FLOAT32, HALF
+from ge2.base.arrays import BFLOAT16, FLOAT32, FP8, HALF
 from ge2.base.record import computed, record
 from ge2.codegen.kernel_values import Param
 from ge2.codegen.text import Argument, Operand, Text
@@ -120,8 +120,8 @@ def in_place(shape: Dims) -> Operand:
 
 
 # -------- What is done with the sums of a tile, as kernels on tensor cores print it.
-# Two forms: results of two bytes, made of the sums, of vectors along rows or columns, and of arrays
-# of two bytes that lie as the results do, are rounded where the sums are, in registers
+# Two forms: results of up to four bytes, made of the sums, of vectors along rows or columns, and of
+# arrays that lie as the results do, are rounded where the sums are, in registers
 # (`fragments`: a thread has pairs of neighbours, and tensor maps bring and store strips of 64
 # columns). All else goes through shared memory as float32, and a thread has packs of up to eight
 # neighbours (`packs`).
@@ -130,11 +130,11 @@ def in_place(shape: Dims) -> Operand:
 LINE: Final = 128  # bytes of a row of a tile, which is the pattern of its swizzle
 PAIR: Final = 2  # neighbours of a thread in fragments
 EIGHT: Final = 8  # and in packs, at most
-HELD: Final = 56  # words of arrays that a thread has of a pack, beside which registers do not spill
 SUMS: Final = "t.at[v]"
 SECOND: Final = "second.at[v]"  # of a second product of the same rows and columns
 # the row of a thread, among those of all batches: in packs, and in fragments
 BELOW: Final = "row + below"
+AT: Final = {1: "byte_at", 2: "pair_at", 4: "wide_at"}  # a pair of neighbours, by bytes of each
 FRAGMENT: Final = "row + row_at"
 PAIR_OF_COLUMNS: Final = "columns_at + eight * 8 + lane % 4 * 2"  # the first that a thread has
 
@@ -155,8 +155,9 @@ class Strips:
     pair: str = ""
 
     @property
-    def short(self) -> bool:
-        return self.dtype.itemsize == 2
+    def size(self) -> int:
+        """Bytes of an element."""
+        return self.dtype.itemsize
 
 
 @final
@@ -215,9 +216,14 @@ class Epilogue:
         return self.turning * self.buffers + self.singles
 
     @property
+    def sizes(self) -> tuple[int, ...]:
+        """Bytes of an element that strips have."""
+        return tuple(sorted({x.size for x in (*self.loads, *self.stores)}))
+
+    @property
     def short(self) -> bool:
-        """True if all strips are of two bytes an element."""
-        return all(x.short for x in (*self.loads, *self.stores))
+        """True if all strips are of up to two bytes an element."""
+        return 4 not in self.sizes
 
     @property
     def width(self) -> int:
@@ -290,7 +296,7 @@ class RegionEpilogue:
         shape, sums = self.product.type.shape, column_sums(region, columns)
         self.foreign, self.of_bfloat16 = (
             sums is None,
-            all(a.type.dtype == BFLOAT16 for a in region.graph.outputs),
+            all(a.type.dtype in (BFLOAT16, *FP8) for a in region.graph.outputs),
         )
         self.region, self.summed = without_sums(region, sums) if sums else (region, {})
         tile = Operand("in", 0, apart(shape, columns))
@@ -325,7 +331,7 @@ class RegionEpilogue:
         """In fragments if it can be, else in packs."""
         if self.in_strips(self.eight):
             return self.fragments()
-        pairs = self.stored_at_once() == PAIR or self.words(self.eight) > HELD
+        pairs = self.stored_at_once() == PAIR or self.words(self.eight) > self.chip.tuning.mma.words
         return self.packs(PAIR if pairs else EIGHT)
 
     def words(self, lanes: Lanes) -> int:
@@ -403,7 +409,7 @@ class RegionEpilogue:
                 row.append(Text(f"const {stored} {name}_at = {found} : {stored}();"))
                 said.packs[p] = f"{name}_at"
             elif along == "both":
-                at = "pair_at" if p.var.type.dtype in HALF else "wide_at"
+                at = AT[p.var.type.dtype.itemsize]
                 there = f"strip + {len(loads)} * BUFFERS * STRIP + {at}"
                 pair = f"*(const ge2_some<{stored}, PACK> *)({there})"
                 row.append(Text(f"const auto {name}_at = {pair};"))

@@ -16,7 +16,7 @@ from ge2.targets.cuda.launch import Tiles
 from ge2.targets.cuda.limits import Chip
 from ge2.targets.cuda.products.gemm import Along, Contraction
 from ge2.targets.cuda.products.made import Made, Making, Source
-from ge2.targets.cuda.products.tensor_cores import TYPES, TensorCores, tiles_of, unmatched
+from ge2.targets.cuda.products.tensor_cores import OF_GROUPS, TensorCores, tiles_of, unmatched
 from ge2.targets.cuda.products.tensor_epilogue import LINE, Epilogue, Strips
 from ge2.targets.cuda.tuning import WgmmaTile
 
@@ -28,6 +28,8 @@ from ge2.targets.cuda.tuning import WgmmaTile
 
 THREADS: Final = 384  # two warp groups that multiply, and one that copies
 FEW: Final = 16  # terms of a box of elements of four bytes, whose rows lie in banks of their own
+STAGES: Final = "tiles of operands in shared memory", "of operands' tiles that a group has"
+OF_TILE: Final = "of a tile of the result", "of half a tile of the result"
 MAPPED: Final = 4  # axes of an operand at most: terms, lines and two of batches
 
 
@@ -99,10 +101,13 @@ class WgmmaView:
     """What `templates/cuda/product/wgmma.cu.jinja` prints."""
 
     type: str
+    right: str
     columns: int
     terms: int
     a: Matrix
     b: Matrix
+    apart: bool
+    shared: bool
     pair: bool
     several: bool
     batch: tuple[Text, ...]
@@ -164,6 +169,11 @@ def uncopied(line: int, term: int, steps: Sequence[int], operand: Operand, dtype
     return "" if 2 + sum(map(bool, steps)) <= MAPPED else "an operand has too many axes"
 
 
+def rings_of(tile: WgmmaTile) -> int:
+    """Rings of stages: one for both warp groups, unless they multiply at once in tiles of their own."""
+    return 2 if tile.apart and not tile.shared else 1
+
+
 def stage_of(tile: WgmmaTile, left: int = LINE) -> int:
     """Bytes of the tiles of all operands; `left`: those of a row of the left one's."""
     return tile.rows * left + tile.products * tile.columns * LINE
@@ -171,7 +181,7 @@ def stage_of(tile: WgmmaTile, left: int = LINE) -> int:
 
 def strip_of(tile: WgmmaTile) -> int:
     """Bytes of a strip of a tile."""
-    return tile.rows * LINE // (2 if tile.narrow else 1)
+    return tile.lines * LINE // (2 if tile.narrow else 1)
 
 
 def room_of(tile: WgmmaTile, after: Epilogue) -> int:
@@ -185,35 +195,42 @@ def beside(tile: WgmmaTile, after: Epilogue) -> int:
 
 
 def stages_of(tile: WgmmaTile, after: Epilogue, chip: Chip, left: int = LINE) -> int:
-    """As many as the tile has, one more beside narrow strips, or as there is room for."""
+    """As many as the tile has, one more beside narrow strips, or as there is room for, of a group that
+    has its own.
+    """
     whole = chip.most + chip.tuning.spare  # it has no other arrays in shared memory
     most = tile.stages + tile.narrow
-    return min(most, (whole - beside(tile, after)) // (stage_of(tile, left) + 2 * 8))
+    each = rings_of(tile) * (stage_of(tile, left) + 2 * 8)
+    return min(most, (whole - beside(tile, after)) // each)
 
 
 @final
 class WarpgroupProduct(TensorCores):
-    """A product that `unfit` has nothing against, in tiles of some size."""
+    """A product that `unfit` has nothing against, in tiles of some size. `dtypes`: of the left and the
+    right operand, which are others of fp8 alone.
+    """
 
     def __init__(
-        self, axes: Contraction, factors: tuple[Operand, ...], dtype: np.dtype, tile: WgmmaTile,
-        chip: Chip, after: Epilogue, makings: Sequence[Making] = (),
+        self, axes: Contraction, factors: tuple[Operand, ...], dtypes: tuple[np.dtype, np.dtype],
+        tile: WgmmaTile, chip: Chip, after: Epilogue, makings: Sequence[Making] = (),
     ) -> None:  # fmt: skip
-        super().__init__(axes, factors, dtype, chip, replace(after, narrow=tile.narrow), makings)
-        self.left = left_of(makings)
-        self.tile, self.terms = tile, LINE // dtype.itemsize
+        after = replace(after, narrow=tile.narrow)
+        super().__init__(axes, factors, dtypes[0], chip, after, makings)
+        self.dtypes, self.left = dtypes, left_of(makings)
+        self.tile, self.terms = tile, LINE // self.dtype.itemsize
 
     def kernel(self) -> CudaKernel:
         after, tile, view = self.after, self.tile, self.view()
         stage, strip, room = stage_of(tile, self.left), strip_of(tile), room_of(tile, self.after)
         stages = stages_of(tile, after, self.chip, self.left)
-        shared = stages * (stage + 2 * 8) + beside(tile, after)
-        barriers = shared - stages * 16 - 32
+        whole = rings_of(tile) * stages
+        shared = whole * (stage + 2 * 8) + beside(tile, after)
+        barriers = shared - whole * 16 - 32
         fixed = (
-            Fixed("ROWS", tile.rows, "of a tile of the result"),
+            Fixed("ROWS", tile.lines, OF_TILE[tile.shared]),
             Fixed("COLUMNS", tile.columns, "of a tile of the result"),
             Fixed("TERMS", self.terms, "of a sum, that a stage has"),
-            Fixed("STAGES", stages, "tiles of operands in shared memory"),
+            Fixed("STAGES", stages, STAGES[rings_of(tile) - 1]),
             Fixed("STAGE", stage, "bytes of a stage"),
             Fixed("BARRIERS", barriers, "their place in shared memory"),
             Fixed("VECTORS", barriers - after.vectors * 2 * tile.columns, "likewise"),
@@ -246,10 +263,10 @@ class WarpgroupProduct(TensorCores):
             self.strips(x, "array")
         for x in self.after.stores:
             self.strips(x, "result")
-        kind, several = TYPES[self.dtype], self.count > 1
+        (left, right), several = (OF_GROUPS[x] for x in self.dtypes), self.count > 1
         return WgmmaView(
-            kind, self.tile.products * self.tile.columns, self.terms // 4, a, b, self.tile.pair,
-            several, tuple(batch), self.after, made,
+            left, right, self.tile.products * self.tile.columns, self.terms // 4, a, b,
+            self.tile.apart, self.tile.shared, self.tile.pair, several, tuple(batch), self.after, made,
         )  # fmt: skip
 
     def made_left(self, batch: list[str]) -> MadeLeft | None:
@@ -313,13 +330,14 @@ class WarpgroupProduct(TensorCores):
         if turned:
             inner = [(self.sums.size, term, self.terms), (lines.size, line, LINE // 2)]
         shape, strides, box = zip(*outer, *inner, strict=True)
-        self.map(name, "array", self.factors[n], Tiles(self.dtype, shape, strides, box, LINE, 256))
+        tiles = Tiles(self.dtypes[n > 0], shape, strides, box, LINE, 256)
+        self.map(name, "array", self.factors[n], tiles)
         return Matrix(turned, tuple(place for step, _, place in reversed(pairs) if step))
 
     def strips(self, x: Strips, role: str) -> None:
         """The tensor map of an array that lies as the result does, among the arguments."""
         width, row = self.after.width, self.after.width * x.dtype.itemsize
-        inner = [(self.rows.size, x.step, self.tile.rows), (self.columns.size, 1, width)]
+        inner = [(self.rows.size, x.step, self.tile.lines), (self.columns.size, 1, width)]
         outer = [(self.count, x.step * self.rows.size, 1)] if self.count > 1 else []
         shape, strides, box = zip(*outer, *inner, strict=True)
         self.map(f"{x.name}_tiles", role, x.operand, Tiles(x.dtype, shape, strides, box, row))

@@ -168,7 +168,7 @@ GE2_ROWS_COMPLEX(c128, double _Complex, double)
             ge2_product_small_##S(m, n, k, a, a_row, a_column, b, b_row, b_column, c, c_row);                       \
     }
 
-/* A known few terms each, along the longer side of c: BLAS would pack more than it multiplies, and wake threads. */
+/* A known few terms each, along rows or columns of c: BLAS would pack more than it multiplies, and wake threads. */
 #define GE2_THIN 4 /* terms of a sum */
 #define GE2_PRODUCT_THIN(S, T)                                                                                      \
     GE2_FN void ge2_product_terms_##S(                                                                              \

@@ -37,6 +37,17 @@ GE2_BOUNDS(u64, uint64_t, 0, UINT64_MAX)
     } \
     GE2_FN ge2_indexed_##t ge2_argmin_##t(ge2_indexed_##t a, ge2_indexed_##t b) { \
         return ge2_before_##t(a, b, LESS(b.value, a.value), LESS(a.value, b.value)) ? b : a; \
+    } \
+    /* of a state and an element after all of its own: no index is compared with another */ \
+    GE2_FN ge2_indexed_##t ge2_later_##t(ge2_indexed_##t a, T value, int64_t index, bool beyond) { \
+        const bool wins = (a.index == INT64_MAX) | ((a.value == a.value) & (beyond | (value != value))); \
+        return {wins ? value : a.value, wins ? index : a.index}; \
+    } \
+    GE2_FN ge2_indexed_##t ge2_argmax_next_##t(ge2_indexed_##t a, T value, int64_t index) { \
+        return ge2_later_##t(a, value, index, LESS(a.value, value)); \
+    } \
+    GE2_FN ge2_indexed_##t ge2_argmin_next_##t(ge2_indexed_##t a, T value, int64_t index) { \
+        return ge2_later_##t(a, value, index, LESS(value, a.value)); \
     }
 
 #define GE2_LESS(a, b) ((a) < (b))
@@ -51,6 +62,53 @@ GE2_INDEXED(u32, uint32_t, GE2_LESS)
 GE2_INDEXED(u64, uint64_t, GE2_LESS)
 GE2_INDEXED(f32, float, GE2_LESS)
 GE2_INDEXED(f64, double, GE2_LESS)
+
+/* The same of numbers that come in the order of their places, from `first` on, if any is before `end`: then the first of
+   equals is there already, and a NaN stays. */
+#define GE2_NEXT(t, name, EDGE, WINS) \
+    GE2_FN ge2_indexed_##t ge2_##name##_begin_##t(int64_t first, int64_t end) { \
+        return {EDGE, first < end ? first : INT64_MAX}; \
+    } \
+    template <class T> GE2_FN ge2_indexed_##t ge2_##name##_step_##t(ge2_indexed_##t a, T value, int64_t index) { \
+        const bool wins = !(WINS) & (a.value == a.value); \
+        return {wins ? value : a.value, wins ? index : a.index}; \
+    }
+
+GE2_NEXT(f32, argmin, GE2_INFINITY_F32, value >= a.value)
+GE2_NEXT(f64, argmin, GE2_INFINITY_F64, value >= a.value)
+GE2_NEXT(f32, argmax, -GE2_INFINITY_F32, value <= a.value)
+GE2_NEXT(f64, argmax, -GE2_INFINITY_F64, value <= a.value)
+
+/* A sum of exp(x - most) over elements, of which the largest is `most`, as it is while that is not known: relative to
+ * `from`, which is no more than 16 less, so that sums are turned to another seldom, and do not overflow. Without elements
+ * `from` is the least number, so that -inf adds nothing. */
+#define GE2_EXPS(t, T, LEAST) \
+    struct ge2_exps_##t { \
+        T most, from, sum; \
+    }; \
+    GE2_FN ge2_exps_##t ge2_no_exps_##t() { return {ge2_lowest_##t(), LEAST, 0}; } \
+    GE2_FN ge2_exps_##t ge2_exp_of_##t(T x) { return {x, x, 1}; } \
+    GE2_FN ge2_exps_##t ge2_add_exps_##t(ge2_exps_##t a, ge2_exps_##t b) { \
+        const T most = ge2_max_##t(a.most, b.most), from = most - a.from > 16 ? most : a.from; \
+        return {most, from, a.sum * ge2_exp_##t(a.from - from) + b.sum * ge2_exp_##t(b.from - from)}; \
+    } \
+    /* the same of N elements, of which the largest is found first */ \
+    template <int N> \
+    GE2_FN ge2_exps_##t ge2_take_exps_##t(ge2_exps_##t a, const T (&x)[N]) { \
+        T sum = 0; \
+        for (int v = 0; v < N; v++) a.most = ge2_max_##t(a.most, x[v]); \
+        if (a.most - a.from > 16) a.sum *= ge2_exp_##t(a.from - a.most), a.from = a.most; \
+        for (int v = 0; v < N; v++) sum += ge2_exp_##t(x[v] - a.from); \
+        a.sum += sum; \
+        return a; \
+    } \
+    /* not a number where `most` is not finite, as exp(inf - inf) is */ \
+    GE2_FN T ge2_sum_of_exps_##t(ge2_exps_##t a) { \
+        return a.sum * ge2_exp_##t(a.from - a.most) + (a.most - a.most); \
+    }
+
+GE2_EXPS(f32, float, -3.402823466e38f)
+GE2_EXPS(f64, double, -1.7976931348623157e308)
 
 /* What each addition rounds away is gathered beside it (D. E. Knuth's two-sum). The rest is no number where the sum is
  * none, and a sum of -0.0 stays so. */

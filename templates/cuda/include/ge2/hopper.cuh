@@ -296,18 +296,25 @@ template <class T, int COLUMNS, bool TURNED_B, int TERMS>
 GE2_SHIM_UNSEEN void ge2_shim_summed(const ge2_shim_product &p, const float (&left)[2][TERMS]) {
     for (int n = 0; n < COLUMNS / 2; n++) {
         const int column = n / 4 * 8 + threadIdx.x % 4 * 2 + n % 2;
+        if (T::SIZE == 1) {
+            float terms[TERMS + 1] = {p.more ? p.total[n] : 0.0f};
+            for (int k = 0; k < TERMS; k++) terms[k + 1] = left[n / 2 % 2][k] * ge2_shim_factor<T, TURNED_B>(p.b, column, k);
+            p.total[n] = ge2_shim_few(terms);
+            continue;
+        }
         double sum = p.more ? p.total[n] : 0.0f;
         for (int k = 0; k < TERMS; k++) sum += (double)left[n / 2 % 2][k] * ge2_shim_factor<T, TURNED_B>(p.b, column, k);
         p.total[n] = ge2_shim_cut(sum);
     }
 }
-template <class T, int COLUMNS, bool TURNED_A, bool TURNED_B>
+/* `R`: of the right operand, which may be the other type of fp8. */
+template <class T, int COLUMNS, bool TURNED_A, bool TURNED_B, class R>
 GE2_SHIM_UNSEEN void ge2_shim_multiplied(const ge2_shim_product &p) {
     const int mate = threadIdx.x % 128, line = mate / 32 * 16 + mate % 32 / 4;
     float left[2][32 / T::SIZE];
     for (int s = 0; s < 2; s++)
         for (int k = 0; k < 32 / T::SIZE; k++) left[s][k] = ge2_shim_factor<T, TURNED_A>(p.a, line + 8 * s, k);
-    ge2_shim_summed<T, COLUMNS, TURNED_B>(p, left);
+    ge2_shim_summed<R, COLUMNS, TURNED_B>(p, left);
 }
 /* The same of 64 x 16 terms that are in registers: a lane has neighbours 2 * (l % 4) of rows l / 4 and 8 below, then those
  * 8 further along. */
@@ -322,9 +329,9 @@ GE2_SHIM_UNSEEN void ge2_shim_multiplied_registers(const ge2_shim_product &p) {
         }
     ge2_shim_summed<T, COLUMNS, TURNED_B>(p, left);
 }
-template <class T, int COLUMNS, bool TURNED_A, bool TURNED_B>
+template <class T, int COLUMNS, bool TURNED_A, bool TURNED_B, class R = T>
 void ge2_shim_multiply(float (&total)[COLUMNS / 2], uint64_t a, uint64_t b, int more) {
-    ge2_shim_later(GE2_SHIM_PRODUCTS, ge2_shim_multiplied<T, COLUMNS, TURNED_A, TURNED_B>, ge2_shim_product{total, a, b, more, {}});
+    ge2_shim_later(GE2_SHIM_PRODUCTS, ge2_shim_multiplied<T, COLUMNS, TURNED_A, TURNED_B, R>, ge2_shim_product{total, a, b, more, {}});
 }
 template <class T, int COLUMNS, bool TURNED_B>
 void ge2_shim_multiply_registers(float (&total)[COLUMNS / 2], const uint32_t (&a)[4], uint64_t b, int more) {

@@ -7,7 +7,7 @@
 
 #include "ge2/warp.cuh"
 
-enum { GE2_ORDERING = 256, GE2_HELPERS = 8, GE2_DIGITS = 256, GE2_TILE = 2048 };
+enum { GE2_ORDERING = 256, GE2_HELPERS = 8, GE2_DIGITS = 256 };
 
 /* Counts what comes before each place: GE2_HELPERS neighbouring threads look at the others for one of them. */
 template <class N>
@@ -31,14 +31,15 @@ GE2_FN void ge2_rank(const N *places, N n, N *order, N *sorted) {
 
 GE2_FN int ge2_digit(int64_t place, int64_t shift) { return (int)(place >> shift) & (GE2_DIGITS - 1); }
 
-/* Order by one digit after another, the lowest first; each is three kernels. First: how often each digit is in a tile. */
+/* Order by one digit after another, the lowest first; each is three kernels. First: how often each digit is in
+ * each tile of so many, one after another. */
 template <class N>
-GE2_FN void ge2_digit_counts(const N *places, N n, N shift, N *counts) {
+GE2_FN void ge2_digit_counts(const N *places, N n, N shift, N tile, N *counts) {
     __shared__ int found[GE2_DIGITS];
     found[threadIdx.x] = 0;
     __syncthreads();
-    const N first = (N)blockIdx.x * GE2_TILE;
-    for (int k = threadIdx.x; k < GE2_TILE && first + k < n; k += GE2_ORDERING)
+    const N first = (N)blockIdx.x * tile;
+    for (int k = threadIdx.x; k < tile && first + k < n; k += GE2_ORDERING)
         atomicAdd(&found[ge2_digit(places[first + k], shift)], 1);
     __syncthreads();
     counts[(N)threadIdx.x * gridDim.x + blockIdx.x] = found[threadIdx.x];
@@ -66,7 +67,7 @@ GE2_FN void ge2_digit_starts(N *counts, N *totals, N tiles) {
  * where they were never moved. */
 template <class N>
 GE2_FN void ge2_digit_moves(
-    const N *places, const N *numbers, N n, N shift, const N *counts,
+    const N *places, const N *numbers, N n, N shift, N tile, const N *counts,
     const N *totals, N *order, N *sorted
 ) {
     constexpr int WARPS = GE2_ORDERING / 32;
@@ -75,8 +76,8 @@ GE2_FN void ge2_digit_moves(
     const int t = threadIdx.x, warp = t / 32, lane = t % 32;
     const N all = totals[t], upto = ge2_block_scan<GE2_ORDERING>(all, [](N a, N b) { return a + b; });
     start[t] = upto - all + counts[(N)t * gridDim.x + blockIdx.x];
-    const N end = ((N)blockIdx.x + 1) * GE2_TILE < n ? ((N)blockIdx.x + 1) * GE2_TILE : n;
-    for (N first = (N)blockIdx.x * GE2_TILE; first < end; first += GE2_ORDERING) {
+    const N end = ((N)blockIdx.x + 1) * tile < n ? ((N)blockIdx.x + 1) * tile : n;
+    for (N first = (N)blockIdx.x * tile; first < end; first += GE2_ORDERING) {
         for (int w = 0; w < WARPS; w++) of_warp[w][t] = 0;
         __syncthreads();
         const bool here = first + t < end;
@@ -110,6 +111,27 @@ GE2_FN N ge2_run_end(const N *sorted, N from, N n) {
     N end = from + 1;
     while (end < most && sorted[end] == sorted[from]) end++;
     return end;
+}
+
+/* Does something with each place from `first` on, `end` not among them, that is none of the sorted ones. */
+template <class N, class F>
+GE2_FN void ge2_unnamed(const N *sorted, N n, N first, N end, F something) {
+    N next = 0;
+    for (N above = n; next < above;) { /* the first that is not below */
+        const N middle = next + (above - next) / 2;
+        if (sorted[middle] < first) next = middle + 1;
+        else above = middle;
+    }
+    for (N place = first; place < end; place++) {
+        if (next < n && sorted[next] == place) {
+            N beyond = next + 1, step = 1; /* by longer and longer steps behind a run, then back by shorter ones */
+            while (beyond + step <= n && sorted[beyond + step - 1] == place) beyond += step, step *= 2;
+            for (; step; step /= 2)
+                if (beyond + step <= n && sorted[beyond + step - 1] == place) beyond += step;
+            next = beyond;
+        } else
+            something(place);
+    }
 }
 
 #endif

@@ -16,17 +16,18 @@ struct alignas((N * sizeof(T) & -(N * sizeof(T))) < 16 ? N * sizeof(T) & -(N * s
     T at[N];
 };
 
-/* x[0] ... x[N - 1], of which `left` are there; the others are 0. */
+/* x[0] ... x[N - 1], of which `left` are there, and of which the first is at the place `at` of a row, perhaps before it;
+ * those that are not there are 0. */
 template <int N, int WIDE, class T>
-GE2_FN ge2_some<T, N> ge2_read(const T *x, int64_t left = N) {
+GE2_FN ge2_some<T, N> ge2_read(const T *x, int64_t left = N, int64_t at = 0) {
     ge2_some<T, N> found;
-    if (left >= N) {
+    if (left >= N && at >= 0) {
 #pragma unroll
         for (int i = 0; i < N / WIDE; i++)
             *(ge2_piece<T, WIDE> *)&found.at[i * WIDE] = ((const ge2_piece<T, WIDE> *)x)[i];
     } else {
 #pragma unroll
-        for (int i = 0; i < N; i++) found.at[i] = i < left ? x[i] : T();
+        for (int i = 0; i < N; i++) found.at[i] = i < left && at + i >= 0 ? x[i] : T();
     }
     return found;
 }
@@ -43,15 +44,15 @@ GE2_FN void ge2_read_part(ge2_some<T, N> &to, const T *x, bool needed = true, in
 }
 
 template <int N, int WIDE, class T>
-GE2_FN void ge2_write(T *y, ge2_some<T, N> some, int64_t left = N) {
-    if (left >= N) {
+GE2_FN void ge2_write(T *y, ge2_some<T, N> some, int64_t left = N, int64_t at = 0) {
+    if (left >= N && at >= 0) {
 #pragma unroll
         for (int i = 0; i < N / WIDE; i++)
             ((ge2_piece<T, WIDE> *)y)[i] = *(ge2_piece<T, WIDE> *)&some.at[i * WIDE];
     } else {
 #pragma unroll
         for (int i = 0; i < N; i++)
-            if (i < left) y[i] = some.at[i];
+            if (i < left && at + i >= 0) y[i] = some.at[i];
     }
 }
 

@@ -1,4 +1,4 @@
-/* Packs of float16 and bfloat16, of which a register holds two. */
+/* Packs of float16 and bfloat16, of which a register holds two; and pairs of fp8. */
 #ifndef GE2_PAIR_CUH
 #define GE2_PAIR_CUH
 
@@ -51,6 +51,33 @@ GE2_FN uint32_t ge2_rounded_pair_f16(const ge2_some<float, 2> &x) {
     return ge2_cast_f32_f16(x.at[0]) | (uint32_t)ge2_cast_f32_f16(x.at[1]) << 16;
 }
 #endif
+
+/* Two floats rounded to fp8, as `ge2_cast_f32_f8_...` does it. The instruction stops at the largest number, where these go on to
+ * NaN or infinity, and its NaN has no sign. */
+#if !defined(GE2_SHIM) && __CUDA_ARCH__ >= 890
+#define GE2_FP8_PAIR(t, instruction) \
+    GE2_FN uint16_t ge2_rounded_pair_##t(const ge2_some<float, 2> &x) { \
+        uint16_t rounded; \
+        asm("cvt.rn.satfinite." #instruction "x2.f32 %0, %1, %2;" : "=h"(rounded) : "f"(x.at[1]), "f"(x.at[0])); \
+        uint32_t pair = rounded; \
+        ge2_beyond_##t(x.at[0], 1, pair); \
+        ge2_beyond_##t(x.at[1], 0x100, pair); \
+        return (uint16_t)(pair | (__byte_perm(__float_as_uint(x.at[0]), __float_as_uint(x.at[1]), 0x73) & 0x8080)); \
+    }
+GE2_FN void ge2_beyond_f8_e4m3fn(float x, uint32_t bit, uint32_t &pair) { if (fabsf(x) > 464.0f) pair |= bit; }
+GE2_FN void ge2_beyond_f8_e5m2(float x, uint32_t bit, uint32_t &pair) {
+    if (fabsf(x) >= 61440.0f) pair += bit;
+    if (x != x) pair ^= bit;
+}
+#else
+#define GE2_FP8_PAIR(t, instruction) \
+    GE2_FN uint16_t ge2_rounded_pair_##t(const ge2_some<float, 2> &x) { \
+        return (uint16_t)(ge2_cast_f32_##t(x.at[0]) | ge2_cast_f32_##t(x.at[1]) << 8); \
+    }
+#endif
+GE2_FP8_PAIR(f8_e4m3fn, e4m3)
+GE2_FP8_PAIR(f8_e5m2, e5m2)
+#undef GE2_FP8_PAIR
 
 /* The largest and the least element, NaN where there is one: pair by pair, and then of two. */
 #ifndef GE2_SHIM

@@ -32,12 +32,39 @@ struct ge2_shim_tf32 {
     static float of(const char *at) { return __uint_as_float(*(const uint32_t *)at & 0xffffe000u); }
     enum { SIZE = 4 };
 };
+/* Bits of a sum of products of fp8, the first of which is that of the largest of them. */
+enum { GE2_SHIM_FEW = 14 };
+struct ge2_shim_e4m3 {
+    static float of(const char *at) { return ge2_cast_f8_e4m3fn_f32(*(const uint8_t *)at); }
+    enum { SIZE = 1 };
+};
+struct ge2_shim_e5m2 {
+    static float of(const char *at) { return ge2_cast_f8_e5m2_f32(*(const uint8_t *)at); }
+    enum { SIZE = 1 };
+};
 /* A sum as tensor cores leave it after each step: what float32 does not hold is cut off, not rounded, so that the errors of
  * long sums add up. */
 GE2_FN float ge2_shim_cut(double sum) {
     const float near = (float)sum;
     const bool beyond = fabs((double)near) > fabs(sum) && fabsf(near) <= 0x1.fffffep+127f;
     return beyond ? __uint_as_float(__float_as_uint(near) - 1) : near;
+}
+/* A sum of so many numbers as tensor cores make one of products of fp8: each is cut off below the last bit that is kept of
+ * the largest. */
+template <int COUNT>
+GE2_FN float ge2_shim_few(const float (&terms)[COUNT]) {
+    float most = 0;
+    double sum = 0;
+    for (int n = 0; n < COUNT; n++) {
+        if (!(fabsf(terms[n]) <= 0x1.fffffep+127f)) most = __uint_as_float(0x7f800000u);
+        else if (fabsf(terms[n]) > most) most = fabsf(terms[n]);
+    }
+    const int last = (int)(__float_as_uint(most) >> 23) - 127 - (GE2_SHIM_FEW - 1);
+    for (int n = 0; n < COUNT; n++) {
+        const bool some = most > 0 && most <= 0x1.fffffep+127f;
+        sum += some ? ldexp(trunc(ldexp((double)terms[n], -last)), last) : (double)terms[n];
+    }
+    return ge2_shim_cut(sum);
 }
 #endif
 

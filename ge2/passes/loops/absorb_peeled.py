@@ -1,0 +1,326 @@
+"""A rolled loop takes the iterations at its ends that do less than the others.
+
+The derivative of a loop begins with nothing to add to, and its last iteration leaves out what
+nobody reads; so both stay outside when equal iterations are rolled. The first becomes one of the
+loop that begins with -0.0, to which x may be added and is x, or 1.0; the last computes what is then
+not read.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import final
+
+from ge2.ir import ArrayType, Atom, Eqn, Graph, Literal, Var, rename, without_dead_code
+from ge2.ops.elementwise import ADD, MUL
+from ge2.ops.graphs.loops import RepeatLoop, apart
+from ge2.ops.shape import BroadcastInDim
+from ge2.passes.loops.hoist import nothing_of
+from ge2.passes.loops.rolled_to_scan import RUNS, Rows, rows_of, runs
+
+
+def whole(graph: Graph) -> Graph:
+    at = 0
+    while at < len(graph.eqns):
+        if isinstance(graph.eqns[at].op, RepeatLoop):
+            rows = rows_of(graph)
+            found = (
+                with_first(graph, at, rows) or with_last(graph, at, rows) or turned(graph, at, rows)
+            )
+            if found is not None:
+                graph, at = found, -1  # fewer equations come before it now
+        at += 1
+    return graph
+
+
+@final
+class Loop:
+    """A rolled loop, and what is known of one more iteration of it, which is
+    among the other equations.
+    """
+
+    def __init__(self, graph: Graph, at: int, others: Sequence[Eqn]) -> None:
+        eqn = graph.eqns[at]
+        assert isinstance(eqn.op, RepeatLoop)
+        self.graph, self.at, self.eqn, self.op, self.body = graph, at, eqn, eqn.op, eqn.op.body
+        self.others = others
+        self.makers = {v: e for e in others for v in e.outs}
+        self.inner = {v: e for e in self.body.eqns for v in e.outs}
+        consts, self.start, rest = apart(eqn.inputs, self.op.consts, self.op.carry, None)
+        inputs = apart(self.body.inputs, self.op.consts, self.op.carry, None)
+        self.carry, self.elements, n = inputs[1], inputs[2], self.op.length
+        self.lists = [rest[i : i + n] for i in range(0, len(rest), n)]
+        results = eqn.outs[self.op.carry :]
+        self.results = [list(results[i : i + n]) for i in range(0, len(results), n)]
+        self.env: dict[Atom, Atom] = dict(zip(inputs[0], consts, strict=True))
+        self.reads = Counter(a for e in self.body.eqns for a in e.inputs)
+        self.reads.update(self.body.outputs)
+        self.begins = False  # whether the iteration may be the first, with nothing to add to
+        self.matched: dict[Eqn, None] = {}
+
+    def same(self, p: Atom, x: Atom) -> bool:
+        """True if a value of the body can be `x` in this iteration, which then settles what it is
+        made of.
+        """
+        if isinstance(p, Literal) or p in self.env:
+            return self.env.get(p, p) == x
+        if p not in self.inner:
+            if x.type != p.type and not self.filled(p, x):
+                return False
+            self.env[p] = x
+            return True
+        return self.made(self.inner[p], p, x) or self.alone(self.inner[p], p, x)
+
+    def made(self, eqn: Eqn, p: Var, x: Atom) -> bool:
+        """The same by the same operation."""
+        maker = self.makers.get(x) if isinstance(x, Var) else None
+        if (
+            maker is None
+            or maker.op != eqn.op
+            or x.type != p.type
+            or maker.outs.index(x) != eqn.outs.index(p)
+        ):
+            return False
+        before = dict(self.env), dict(self.matched)
+        if not all(self.same(a, b) for a, b in zip(eqn.inputs, maker.inputs, strict=True)):
+            self.env, self.matched = before
+            return False
+        self.env.update(zip(eqn.outs, maker.outs, strict=True))
+        self.matched[maker] = None
+        return True
+
+    def filled(self, p: Atom, x: Atom) -> bool:
+        """True if a carry can be a number in the first iteration."""
+        number = isinstance(x, Literal) and not x.type.weak and x.type.dtype == p.type.dtype
+        return number and self.begins and p in self.carry
+
+    def alone(self, eqn: Eqn, p: Var, x: Atom) -> bool:
+        """The same where a carry is nothing yet, to which it is added, or one,
+        by which it is multiplied.
+        """
+        number = neutral(eqn)
+        if not self.begins or number is None:
+            return False
+        for carry, other in (eqn.inputs, eqn.inputs[::-1]):
+            if carry in self.carry and self.env.get(carry, number) == number:
+                before = dict(self.env), dict(self.matched)
+                self.env[carry] = number
+                if self.same(other, x):
+                    self.env[p] = x
+                    return True
+                self.env, self.matched = before
+        return False
+
+    def alone_in(self, part: Atom) -> list[Eqn] | None:
+        """The equations that make a value of elements alone, if nobody else reads them; or None."""
+        if part in self.elements and isinstance(part, Var):
+            return []
+        maker = self.inner.get(part) if isinstance(part, Var) else None
+        cone, inputs = dict.fromkeys([maker] if maker else []), set(self.body.inputs)
+        for eqn in reversed(self.body.eqns):
+            if any(v in e.inputs for v in eqn.outs for e in cone):
+                cone[eqn] = None
+        read = Counter(a for e in cone for a in e.inputs)
+        read[part] += 1
+        leaves = inputs & set(read)
+        own = all(self.reads[v] == read[v] for e in cone for v in e.outs)
+        fine = cone and own and leaves & set(self.elements) and not leaves & set(self.carry)
+        return [e for e in self.body.eqns if e in cone] if fine else None
+
+    def find(self, values: Sequence[Atom]) -> None:
+        """Looks for values of the body in this iteration: first for what most of it goes into."""
+        depth: dict[Atom, int] = {}
+        for eqn in self.body.eqns:
+            depth.update(dict.fromkeys(eqn.outs, 1 + sum(depth.get(a, 0) for a in eqn.inputs)))
+        for p in sorted(values, key=lambda p: -depth.get(p, 0)):
+            if isinstance(p, Var) and p not in self.env:
+                self.found(p, self.inner[p])
+
+    def found(self, p: Var, maker: Eqn) -> bool:
+        return any(self.made(maker, p, v) for e in self.others if e.op == maker.op for v in e.outs)
+
+    def settled(self, rows: Rows) -> list[Atom] | None:
+        """The elements of this iteration, if they are known and there before the
+        loop, in few arrays.
+        """
+        if not self.matched or any(v not in self.env for v in self.elements):
+            return None
+        there = {v for e in self.graph.eqns[: self.at] for v in e.outs} | set(self.graph.inputs)
+        found = [self.env[v] for v in self.elements]
+        if not there.issuperset(found):
+            return None
+        for a, each in zip(found, self.lists, strict=True):
+            longer = [a, *each] if self.begins else [*each, a]
+            if len(runs(each, rows)) <= RUNS < len(runs(longer, rows)):
+                return None
+        return found
+
+    def image(self, p: Atom, names: dict[Var, Atom]) -> Var:
+        """A result of this iteration, by a new name."""
+        new, old = Var(p.type), self.env.get(p)
+        if isinstance(old, Var):
+            new = names.setdefault(old, new)  # type: ignore[assignment]
+        return new
+
+
+def with_first(graph: Graph, at: int, rows: Rows) -> Graph | None:
+    """The loop with the iteration that makes what it begins with; None if there is none."""
+    loop = Loop(graph, at, graph.eqns[:at])
+    loop.begins = True
+    if not loop.carry or not all(
+        loop.same(p, x) for p, x in zip(loop.body.outputs, loop.start, strict=False)
+    ):
+        return None
+    results = loop.body.outputs[loop.op.carry :]
+    loop.find(results)
+    elements = loop.settled(rows)
+    if elements is None:
+        return None
+    names: dict[Var, Atom] = {}
+    outs = [[loop.image(p, names), *each] for p, each in zip(results, loop.results, strict=True)]
+    before, start = list[Eqn](), list[Atom]()
+    for v in loop.carry:
+        known = loop.env.get(v, nothing(v.type))
+        if isinstance(known, Literal):
+            before.append(fill(known, v.type, loop.eqn))
+            (known,) = before[-1].outs
+        start.append(known)
+    lists = [[a, *each] for a, each in zip(elements, loop.lists, strict=True)]
+    more = [*before, longer(loop, start, lists, loop.eqn.outs[: loop.op.carry], outs)]
+    found = replaced(loop, more, names)
+    made = {v for e in found.eqns for v in e.outs}
+    return None if any(a in made or a not in loop.makers for a in loop.start) else found
+
+
+def with_last(graph: Graph, at: int, rows: Rows) -> Graph | None:
+    """The loop with the iteration that goes on from its end; None if there is none."""
+    loop, carried = Loop(graph, at, graph.eqns[at + 1 :]), graph.eqns[at].outs
+    loop.env.update(zip(loop.carry, carried, strict=False))
+    ends, results = loop.body.outputs[: loop.op.carry], loop.body.outputs[loop.op.carry :]
+    loop.find(loop.body.outputs)
+    elements = loop.settled(rows)
+    ends_here = set(carried[: loop.op.carry])
+    if elements is None or all(ends_here.isdisjoint(e.inputs) for e in loop.matched):
+        return None
+    names: dict[Var, Atom] = {}
+    last = [loop.image(p, names) for p in ends]
+    outs = [[*each, loop.image(p, names)] for p, each in zip(results, loop.results, strict=True)]
+    lists = [[*each, a] for a, each in zip(elements, loop.lists, strict=True)]
+    found = replaced(loop, [longer(loop, loop.start, lists, last, outs)], names)
+    read = {a for e in found.eqns for a in e.inputs} | set(found.outputs)
+    return found if read.isdisjoint(ends_here) else None
+
+
+def turned(graph: Graph, at: int, rows: Rows) -> Graph | None:
+    """The loop whose iterations begin with what they ended with, if it then takes the last
+    iteration.
+
+    That is a sum or a product with something that each iteration has of its own, as of a
+    derivative: the last iteration computes none for the iteration before.
+    """
+    for i, p in enumerate(graph.eqns[at].op.body.outputs[: graph.eqns[at].op.carry]):  # type: ignore[attr-defined]
+        loop = Loop(graph, at, graph.eqns[:at])
+        total = loop.inner[p]
+        if neutral(total) is None or loop.reads[p] != 1:
+            continue
+        for part, rest in (total.inputs, total.inputs[::-1]):
+            cone = loop.alone_in(part)
+            if cone is None or rest not in loop.inner or not loop.same(part, loop.start[i]):
+                continue
+            found = with_last(*begun(loop, i, total, rest, cone), rows)
+            if found is not None:
+                return found
+    return None
+
+
+def begun(loop: Loop, i: int, total: Eqn, rest: Atom, cone: Sequence[Eqn]) -> tuple[Graph, int]:
+    """The loop that carries the rest of a total, which the next iteration makes; and where it is."""
+    op, old, number = loop.op, loop.carry[i], neutral(total)
+    assert isinstance(old, Var) and isinstance(number, Literal)
+    carry, end, first = Var(rest.type), Var(rest.type), fill(number, rest.type, loop.eqn)
+    own = [v for v in loop.elements if any(v in e.inputs for e in (*cone, total))]
+    fresh: dict[Var, Atom] = {v: Var(v.type) for v in own}
+    moved = [Eqn(e.op, rename(fresh, e.inputs), e.outs, e.source) for e in cone]
+    moved.append(Eqn(total.op, rename({**fresh, rest: carry}, total.inputs), (old,), total.source))  # type: ignore[dict-item]
+    others = [e for e in loop.body.eqns if e is not total and e not in cone]
+    read = {a for e in others for a in e.inputs} | set(loop.body.outputs)
+    lists = dict(zip(loop.elements, loop.lists, strict=True))
+    kept: dict[Atom, Sequence[Atom]] = {v: each for v, each in lists.items() if v in read}
+    kept.update((fresh[v], [loop.env[v], *lists[v][:-1]]) for v in own)
+    inputs = (
+        *loop.body.inputs[: op.consts],
+        *(carry if v is old else v for v in loop.carry),
+        *kept,
+    )
+    outputs = (*loop.body.outputs[:i], rest, *loop.body.outputs[i + 1 :])
+    turning = RepeatLoop(Graph(inputs, (*moved, *others), outputs), op.length, op.consts, op.carry)  # type: ignore[arg-type]
+    start = (*loop.start[:i], *first.outs, *loop.start[i + 1 :])
+    given = (*loop.eqn.inputs[: op.consts], *start, *(a for each in kept.values() for a in each))
+    outs = (*loop.eqn.outs[:i], end, *loop.eqn.outs[i + 1 :])
+    after = at_end(
+        loop, (*cone, total), loop.eqn.outs[i], {v: lists[v][-1] for v in own} | {rest: end}
+    )
+    graph, at, made = loop.graph, loop.at, Eqn(turning, given, outs, loop.eqn.source)
+    eqns = (*graph.eqns[:at], first, made, *after, *graph.eqns[at + 1 :])
+    return Graph(graph.inputs, eqns, graph.outputs, graph.consts), at + 1
+
+
+def at_end(loop: Loop, eqns: Sequence[Eqn], result: Var, values: Mapping[Atom, Atom]) -> list[Eqn]:
+    """The equations of an iteration after the loop, the last of which makes the result."""
+    env: dict[Var, Atom] = dict(
+        zip(loop.body.inputs, loop.eqn.inputs[: loop.op.consts], strict=False)
+    )
+    env.update(values)  # type: ignore[arg-type]
+    found = list[Eqn]()
+    for eqn in eqns:
+        outs = (result,) if eqn is eqns[-1] else tuple(Var(v.type) for v in eqn.outs)
+        found.append(Eqn(eqn.op, rename(env, eqn.inputs), outs, eqn.source))
+        env.update(zip(eqn.outs, outs, strict=True))
+    return found
+
+
+def nothing(type_: ArrayType) -> Literal:
+    return Literal.of(nothing_of(type_.dtype))
+
+
+def neutral(eqn: Eqn) -> Literal | None:
+    """The number with which an operation gives its other operand, to the bit."""
+    dtype = eqn.outs[0].type.dtype
+    if eqn.op == ADD:
+        return nothing(eqn.outs[0].type)
+    return (
+        Literal.of(dtype.type(1)) if eqn.op == MUL and dtype.kind != "c" else None
+    )  # inf * (1 + 0j) has NaN
+
+
+def fill(number: Literal, type_: ArrayType, loop: Eqn) -> Eqn:
+    return Eqn(BroadcastInDim(type_.shape, ()), (number,), (Var(type_),), loop.source)
+
+
+def longer(
+    loop: Loop,
+    start: Sequence[Atom],
+    lists: Sequence[Sequence[Atom]],
+    ends: Sequence[Var],
+    results: Sequence[Sequence[Var]],
+) -> Eqn:
+    """The loop of one more iteration. What is carried at the end and a result is read as the
+    latter.
+    """
+    op = RepeatLoop(loop.body, loop.op.length + 1, loop.op.consts, loop.op.carry)
+    given = (*loop.eqn.inputs[: loop.op.consts], *start, *(a for each in lists for a in each))
+    returned = [v for each in results for v in each]
+    seen = set(returned)
+    carried = [Var(v.type) if v in seen or v in ends[:i] else v for i, v in enumerate(ends)]
+    return Eqn(op, given, (*carried, *returned), loop.eqn.source)
+
+
+def replaced(loop: Loop, eqns: Sequence[Eqn], names: Mapping[Var, Atom]) -> Graph:
+    """The graph with other equations for the loop, after which values have other names."""
+    graph, at = loop.graph, loop.at
+    after = [Eqn(e.op, rename(names, e.inputs), e.outs, e.source) for e in graph.eqns[at + 1 :]]
+    outputs = rename(names, graph.outputs)
+    return without_dead_code(
+        Graph(graph.inputs, (*graph.eqns[:at], *eqns, *after), outputs, graph.consts)
+    )

@@ -1,0 +1,423 @@
+"""Folds over all pairs of elements of small arrays: of points and centres, of bodies that attract
+each other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, final
+
+import numpy as np
+
+from ge2.base.arrays import FLOAT32, FLOAT64
+from ge2.base.errors import TypeRuleError
+from ge2.base.record import record
+from ge2.base.source import Source
+from ge2.ir import ArrayType, Atom, Eqn, Graph, Literal, Op, Var, renamed, without_dead_code
+from ge2.ir.graph import SIMPLE
+from ge2.ops.elementwise import ADD, MUL, NEG, SQUARE
+from ge2.ops.pointlike import Pointlike, Pointwise
+from ge2.ops.random import Draw
+from ge2.ops.reduce import Reduce, ReduceSum, kept
+from ge2.ops.shape import BroadcastInDim, Concatenate, Reshape, Slice
+from ge2.passes.context import NOTHING, Context, ShortSums
+
+Makers = Mapping[Var, Eqn]
+
+
+def makers_of(graph: Graph) -> Makers:
+    return {v: e for e in graph.eqns for v in e.outs}
+
+
+# -------- Two folds over the two axes of pairs, of what is the same, or the negative, where a pair is
+# turned around.
+# The gradient of sum(f(x[:, None] - x)) adds up what each pair does to its first element, and what it
+# does to its second. Either sum goes through all pairs; the second is the first, or its negative.
+
+
+@final
+@record
+class Mirror:
+    """What is at the turned place of each element of a value: that element of `value`, or its
+    negative; `exact`: also in the signs of zeros.
+    """
+
+    value: Atom
+    negative: bool = False
+    exact: bool = True
+
+
+@final
+class Mirrors:
+    """Values where two neighbouring axes of one length are exchanged."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.makers, self.known = makers_of(graph), dict[tuple[Atom, int, int], Mirror | None]()
+        self.made = {(e.op, e.inputs): e.outs[0] for e in graph.eqns if len(e.outs) == 1}
+
+    def of(self, x: Atom, a: int, b: int) -> Mirror | None:
+        """The mirror of a value, if the graph has it."""
+        if isinstance(x, Literal) or not x.type.shape:
+            return Mirror(x)
+        if (x, a, b) not in self.known:
+            self.known[x, a, b] = self.found(x, a, b)
+        return self.known[x, a, b]
+
+    def found(self, x: Var, a: int, b: int) -> Mirror | None:
+        e = self.makers.get(x)
+        if e is None or len(e.outs) > 1 or e.op.effect or isinstance(e.op, Draw):
+            return None
+        if isinstance(e.op, BroadcastInDim):
+            return self.spread(e, e.op, a, b)
+        if isinstance(e.op, Reduce):
+            a, b = (kept(e.op.axes, e.inputs[0].type.ndim)[n] for n in (a, b))
+            inner = self.of(e.inputs[0], a, b)
+            linear = isinstance(e.op, ReduceSum) or (inner is not None and inner.exact)
+            return self.same(e.op, inner) if inner is not None and linear else None
+        if not isinstance(e.op, Pointlike):
+            return None
+        found = [m for y in e.inputs if (m := self.of(y, a, b)) is not None]
+        return self.computed(e, found) if len(found) == len(e.inputs) else None
+
+    def same(self, op: Op, inner: Mirror) -> Mirror | None:
+        """The same operation on the mirror of its only operand."""
+        found = self.made.get((op, (inner.value,)))
+        return None if found is None else replace(inner, value=found)
+
+    def spread(self, e: Eqn, op: BroadcastInDim, a: int, b: int) -> Mirror | None:
+        """A row that is repeated down, of which the mirror is the column that is repeated across."""
+        if a in op.dims and b in op.dims:
+            inner = self.of(e.inputs[0], op.dims.index(a), op.dims.index(b))
+            return self.same(op, inner) if inner is not None else None
+        turned = tuple({a: b, b: a}.get(d, d) for d in op.dims)
+        found = self.made.get((replace(op, dims=turned), e.inputs))
+        return None if found is None else Mirror(found)
+
+    def computed(self, e: Eqn, xs: Sequence[Mirror]) -> Mirror | None:
+        name, values = e.op.name, tuple(m.value for m in xs)
+        exact, negative = all(m.exact for m in xs), [m.negative for m in xs]
+        if name in ("mul", "square") and len({*e.inputs}) == 1:  # a square has no sign
+            return self.either(e.op, values)
+        if name in ("neg", "mul") or (name == "div" and xs[1].exact):
+            # the sign of an infinite quotient is that of a zero it is divided by
+            return self.either(e.op, values, sum(negative) % 2 == 1, exact)
+        if name in ("add", "sub") and len({*negative}) == 1:
+            found = self.either(e.op, values, negative[0], exact and not any(negative))
+            if found is None and name == "sub":
+                return self.either(e.op, values[::-1], not negative[0], False)
+            return found
+        return self.either(e.op, values) if exact and not any(negative) else None
+
+    def either(
+        self, op: Op, values: tuple[Atom, ...], negative: bool = False, exact: bool = True
+    ) -> Mirror | None:
+        found = self.made.get((op, values))
+        if found is None and op.name in ("add", "mul", "eq", "ne"):
+            found = self.made.get((op, values[::-1]))
+        return None if found is None else Mirror(found, negative, exact)
+
+
+def mirrored(graph: Graph, context: Context = NOTHING) -> Graph:
+    """The graph with one of two such folds, and with factors of a sum over pairs after it."""
+    tuning = context.tuning.short_sums
+    if not any(is_over_pairs(e, tuning.elements) for e in graph.eqns):
+        return graph
+    return without_dead_code(Folds(graph, tuning).run())
+
+
+def is_over_pairs(e: Eqn, least: int) -> bool:
+    if not isinstance(e.op, Reduce) or len(e.op.axes) != 1 or e.inputs[0].type.size < least:
+        return False
+    return e.inputs[0].type.dtype in (FLOAT32, FLOAT64)
+
+
+@final
+class Folds:
+    """The folds of a graph over pairs, one after another."""
+
+    def __init__(self, graph: Graph, tuning: ShortSums) -> None:
+        self.graph, self.tuning, self.mirrors = graph, tuning, Mirrors(graph)
+        self.parts = Parts(self.mirrors.makers, tuning)
+        self.done = dict[tuple[Op, Atom], Atom]()  # results, by the fold and what it folds
+        self.scaled = dict[tuple[Atom, float], Atom]()  # and their multiples
+
+    def run(self) -> Graph:
+        env = dict[Var, Atom]()
+        eqns = self.parts.eqns
+        for e in self.graph.eqns:
+            e = renamed(env, e)
+            if is_over_pairs(e, self.tuning.elements) and self.parts.is_of_small(e.inputs[0]):
+                env[e.outs[0]] = self.fold(e)
+            else:
+                eqns.append(e)
+        outputs = tuple(env.get(a, a) if isinstance(a, Var) else a for a in self.graph.outputs)
+        return replace(self.graph, eqns=tuple(eqns), outputs=outputs)
+
+    def fold(self, e: Eqn) -> Atom:
+        """The result of a fold, or a multiple of an earlier one's."""
+        self.parts.source, op = e.source, e.op
+        assert isinstance(op, Reduce)
+        is_sum = isinstance(op, ReduceSum)
+        x, factor = self.base(e.inputs[0]) if is_sum else (e.inputs[0], 1.0)
+        (axis,), shape = op.axes, x.type.shape
+        for other in (axis - 1, axis + 1):
+            alike = 0 <= other < len(shape) and shape[axis] == shape[other]
+            mirror = self.mirrors.of(x, min(axis, other), max(axis, other)) if alike else None
+            if mirror is None or not (is_sum or (mirror.exact and not mirror.negative)):
+                continue
+            y, by = self.base(mirror.value) if is_sum else (mirror.value, 1.0)
+            found = self.done.get((over(op, other), y))
+            if found is not None:
+                return self.times(found, factor * by * (-1.0 if mirror.negative else 1.0))
+        result = self.done[op, x] = self.parts.add(op, x)
+        return self.times(result, factor)
+
+    def base(self, x: Atom) -> tuple[Atom, float]:
+        """What a value is a multiple of, and by which number: one that rounds nothing."""
+        factor = 1.0
+        while isinstance(x, Var) and (e := self.mirrors.makers.get(x)) is not None:
+            by = [a for a in e.inputs if isinstance(a, Literal)] if e.op is MUL else []
+            if e.op is NEG:
+                factor = -factor
+            elif e.op is ADD and e.inputs[0] is e.inputs[1]:
+                factor *= 2
+            elif by and len({*e.inputs}) == 2 and is_power(number(by[0])):
+                factor *= number(by[0])
+            else:
+                break
+            x = next(a for a in e.inputs if not isinstance(a, Literal))
+        return x, factor
+
+    def times(self, x: Atom, factor: float) -> Atom:
+        if factor == 1:
+            return x
+        if (x, factor) not in self.scaled:
+            by = Literal.of(x.type.dtype.type(factor))
+            negated = factor == -1
+            self.scaled[x, factor] = (
+                self.parts.add(NEG, x) if negated else self.parts.add(MUL, x, by)
+            )
+        return self.scaled[x, factor]
+
+
+def over(op: Reduce, axis: int) -> Reduce:
+    """The same fold over another axis."""
+    return replace(op, axes=(axis,))  # type: ignore[type-var]
+
+
+def number(x: Literal) -> float:
+    return float(x.value)  # type: ignore[arg-type]
+
+
+def is_power(x: float) -> bool:
+    """True of powers of two, and their negatives.
+
+    >>> is_power(-0.5), is_power(3.0), is_power(0.0)
+    (True, False, False)
+    """
+    return math.isfinite(x) and abs(math.frexp(x)[0]) == 0.5
+
+
+# -------- Sums of a few terms each, over many more elements than the arrays have that they are made of.
+# sum((x[:, None] - c) ** 2, -1) is over 2^20 x 64 x 8 elements, made of 2^20 x 8 and 64 x 8: a kernel
+# that folds them, and goes on with another fold, would leave the 2^26 sums in memory between.
+# And folds of a few columns each, which have what is large in common: forces of three coordinates are
+# three folds over pairs, of which a thread then has several.
+
+
+@final
+@record
+class MultiplyAdd(Pointlike):
+    """a * b + c, rounded once: as a sum takes in a product."""
+
+    name = "multiply_add"
+    cost = SIMPLE
+    lowering = Pointwise("ge2_fma({0}, {1}, {2})")
+
+    def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:
+        if len({t.dtype for t in types}) != 1 or types[0].dtype not in (FLOAT32, FLOAT64):
+            raise TypeRuleError(f"multiply_add of {', '.join(map(str, types))}")
+        return (types[0].with_shape(self.shape_of(types)),)
+
+    def reference(self, *arrays: Any) -> Any:
+        a, b, c = (np.asarray(x, np.longdouble) for x in arrays)
+        return (a * b + c).astype(arrays[0].dtype)
+
+
+def short_sums(graph: Graph, context: Context = NOTHING) -> Graph:
+    """The graph with the terms of such sums written out, each made of its own part of the arrays."""
+    tuning = context.tuning.short_sums
+    parts, eqns = Parts(makers_of(graph), tuning), list[Eqn]()
+    for e in graph.eqns:
+        if has_short_sums(e, tuning) and parts.is_made(e):
+            eqns += parts.summed(e)
+        elif (axis := short_axis(e, tuning)) >= 0 and parts.shares(e.inputs[0], axis):
+            eqns += parts.folded(e, axis)
+        else:
+            eqns.append(e)
+    return Graph(graph.inputs, tuple(eqns), graph.outputs, graph.consts)
+
+
+def has_short_sums(eqn: Eqn, tuning: ShortSums) -> bool:
+    if not isinstance(eqn.op, ReduceSum) or len(eqn.op.axes) != 1:
+        return False
+    x, (axis,) = eqn.inputs[0].type, eqn.op.axes
+    few = 1 < x.shape[axis] <= tuning.terms and x.size >= tuning.elements
+    return few and x.dtype in (FLOAT32, FLOAT64)
+
+
+def short_axis(eqn: Eqn, tuning: ShortSums) -> int:
+    """The last axis that a fold over pairs keeps, if it is short; else -1."""
+    if not is_over_pairs(eqn, tuning.elements):
+        return -1
+    shape, (axis,) = eqn.inputs[0].type.shape, eqn.op.axes  # type: ignore[attr-defined]
+    last = len(shape) - 1
+    return last if axis != last > 1 and 1 < shape[last] <= tuning.terms else -1
+
+
+@final
+class Parts:
+    """Values at a place along an axis, which they do not have; `eqns`: what makes them."""
+
+    def __init__(self, makers: Makers, tuning: ShortSums) -> None:
+        self.makers, self.tuning = makers, tuning
+        self.source: Source | None = None
+        self.eqns, self.made = list[Eqn](), dict[tuple[Var, int, int], Atom]()
+
+    def summed(self, e: Eqn) -> list[Eqn]:
+        """A sum over a few terms, as sums of two."""
+        (x,), (axis,) = e.inputs, e.op.axes  # type: ignore[attr-defined]
+        self.eqns, self.source = [], e.source
+        product, count = self.product(x), x.type.shape[axis]
+        total = self.term(x, axis, 0)
+        for k in range(1, count):
+            if product is None:
+                total = self.add(ADD, total, self.term(x, axis, k))
+            else:
+                a, b = (self.term(y, axis, k) for y in product)
+                total = self.add(MultiplyAdd(), a, b, total)
+        return self.given(e)
+
+    def product(self, x: Atom) -> tuple[Atom, Atom] | None:
+        """The factors of what is added up, if it is a product or a square."""
+        e = self.within(x) if isinstance(x, Var) else None
+        if e is None or e.op not in (MUL, SQUARE):
+            return None
+        return e.inputs[0], e.inputs[-1]
+
+    def folded(self, e: Eqn, axis: int) -> list[Eqn]:
+        """A fold of a few columns, as a fold for each."""
+        (x,), op = e.inputs, e.op
+        assert isinstance(op, Reduce)
+        self.eqns, self.source, found = [], e.source, list[Atom]()
+        shape = e.outs[0].type.shape
+        for k in range(x.type.shape[axis]):
+            one = self.add(over(op, *op.axes), self.term(x, axis, k))
+            found.append(self.add(Reshape((*shape[:-1], 1)), one))
+        self.add(Concatenate(len(shape) - 1), *found)
+        return self.given(e)
+
+    def given(self, e: Eqn) -> list[Eqn]:
+        """The equations, of which the last makes the result of another."""
+        *before, last = self.eqns
+        return [*before, replace(last, outs=e.outs)]
+
+    # -- what is worth it
+
+    def is_made(self, e: Eqn) -> bool:
+        """True if few equations make a sum's terms, and nothing that is nearly as large is read."""
+        (x,), (axis,) = e.inputs, e.op.axes  # type: ignore[attr-defined]
+        made, read = self.behind(x, self.within)
+        few = 0 < len(made) * x.type.shape[axis] <= self.tuning.equations
+        return few and self.are_small(read, x)
+
+    def is_of_small(self, x: Atom) -> bool:
+        """The same of a value of which sums of few terms may be a part."""
+        made, read = self.behind(x, self.short)
+        return bool(made) and self.are_small(read, x)
+
+    def shares(self, x: Atom, axis: int) -> bool:
+        """True if columns are made of what they have in common, and that of small arrays."""
+        made, read = self.behind(x, partial(self.across, axis))
+        large = x.type.size // x.type.shape[axis]
+        common = any(
+            self.is_common(self.within(v), axis) and self.makers[v].inputs[0].type.size == large
+            for v in read
+        )
+        few = len(made) * x.type.shape[axis] <= self.tuning.equations
+        return common and few and self.is_of_small(x)
+
+    def are_small(self, read: Iterable[Atom], x: Atom) -> bool:
+        return all(a.type.size * self.tuning.times <= x.type.size for a in read)
+
+    def behind(self, x: Atom, maker: Callable[[Var], Eqn | None]) -> tuple[list[Eqn], list[Var]]:
+        """The equations that make a value, as far as a function tells them, and what these read."""
+        seen, waiting, made, read = set[Var](), [x], list[Eqn](), list[Var]()
+        while waiting:
+            v = waiting.pop()
+            if isinstance(v, Literal) or v in seen or not v.type.shape:
+                continue
+            seen.add(v)
+            if (e := maker(v)) is None:
+                read.append(v)
+                continue
+            made.append(e)
+            waiting += e.inputs
+        return made, read
+
+    def within(self, v: Var) -> Eqn | None:
+        """The elementwise equation, or the broadcast, that makes a value."""
+        e = self.makers.get(v)
+        if e is None or len(e.outs) > 1 or e.op.effect or isinstance(e.op, Draw):
+            return None
+        return e if isinstance(e.op, Pointlike | BroadcastInDim) else None
+
+    def short(self, v: Var) -> Eqn | None:
+        """The same, and a sum of few terms."""
+        e = self.makers.get(v)
+        return e if e is not None and has_short_sums(e, self.tuning) else self.within(v)
+
+    def across(self, axis: int, v: Var) -> Eqn | None:
+        """The same as `within`, of values of which each column is made for itself."""
+        e = self.within(v)
+        return None if e is not None and self.is_common(e, axis) else e
+
+    def is_common(self, e: Eqn | None, axis: int) -> bool:
+        """True of a broadcast along an axis: all columns are alike."""
+        return e is not None and isinstance(e.op, BroadcastInDim) and axis not in e.op.dims
+
+    # -- their terms
+
+    def add(self, op: Op, *inputs: Atom) -> Var:
+        var = Var(*op.infer(*(x.type for x in inputs)))
+        self.eqns.append(Eqn(op, inputs, (var,), self.source))
+        return var
+
+    def term(self, x: Atom, axis: int, k: int) -> Atom:
+        """The elements of x at a place along an axis, which they do not have."""
+        if isinstance(x, Literal) or not x.type.shape:
+            return x
+        found = self.made.get((x, axis, k))
+        if found is None:
+            found = self.made[x, axis, k] = self.at(x, axis, k)
+        return found
+
+    def at(self, x: Var, axis: int, k: int) -> Atom:
+        e, shape = self.within(x), x.type.shape
+        rest = (*shape[:axis], *shape[axis + 1 :])
+        if e is None:
+            start = tuple(k if n == axis else 0 for n in range(len(shape)))
+            stop = tuple(k + 1 if n == axis else size for n, size in enumerate(shape))
+            return self.add(Reshape(rest), self.add(Slice(start, stop, (1,) * len(shape)), x))
+        if not isinstance(e.op, BroadcastInDim):
+            return self.add(e.op, *(self.term(a, axis, k) for a in e.inputs))
+        (y,), dims = e.inputs, [d - (d > axis) for d in e.op.dims if d != axis]
+        if axis in e.op.dims:
+            n = e.op.dims.index(axis)
+            y = self.term(y, n, k if y.type.shape[n] > 1 else 0)
+        if tuple(dims) == tuple(range(len(rest))):
+            return y
+        return self.add(BroadcastInDim(rest, tuple(dims)), y)

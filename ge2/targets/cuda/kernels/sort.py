@@ -1,0 +1,356 @@
+"""Kernels that put lines in order or find some ranks: short ones in registers, others in shared memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Final, final
+
+import numpy as np
+
+from ge2.base.arrays import COMPLEX, INEXACT
+from ge2.base.record import record
+from ge2.choice.problem import Problem, Variant, bytes_of
+from ge2.codegen.text import Text
+from ge2.ops.sort import ArgSort, Sort
+from ge2.passes.reads import OrderStatistics
+from ge2.targets.cuda.device import Caps
+from ge2.targets.cuda.emit import CudaKernel, Fixed
+from ge2.targets.cuda.emit.special_reductions import Kernels
+from ge2.targets.cuda.emit.words import STORED, SUFFIX
+from ge2.targets.cuda.kernels.generated import NOTHING, CudaWays
+from ge2.targets.cuda.kernels.moves import Grid, added
+from ge2.targets.cuda.kernels.top_k import BLOCK, LargestOfLines, Ranking, key_name, key_of
+from ge2.targets.cuda.limits import ASSUMED, GRID_MOST, WARP
+from ge2.targets.cuda.tuning import TopKs
+
+# -------- Networks of comparators: the same pairs of keys meet whatever the keys are, so a key is in
+# a register of its own.
+
+
+Network = tuple[tuple[int, int], ...]
+
+
+@cache
+def merge_exchange(n: int) -> Network:
+    """The comparators that put n keys in order: K. E. Batcher's merge exchange (1968), as in D. E.
+    Knuth, The Art of Computer Programming 3, 5.2.2, algorithm M.
+
+    >>> merge_exchange(3), len(merge_exchange(32))
+    (((0, 2), (0, 1), (1, 2)), 191)
+    """
+    found, most = list[tuple[int, int]](), 1 << (n - 1).bit_length() >> 1
+    p = most
+    while p:
+        q, r, apart = most, 0, p
+        while True:
+            found += [(i, i + apart) for i in range(n - apart) if i & p == r]
+            if q == p:
+                break
+            apart, q, r = q - p, q // 2, p
+        p //= 2
+    return tuple(found)
+
+
+@cache
+def merged_halves(n: int) -> Network:
+    """The comparators that put n keys in order, a power of two, which rise and then fall, or fall and
+    then rise: the end of a bitonic merge.
+
+    >>> merged_halves(4)
+    ((0, 2), (1, 3), (0, 1), (2, 3))
+    """
+    parts = (n >> step for step in range(1, n.bit_length()))
+    return tuple((i, i + apart) for apart in parts for i in range(n) if not i & apart)
+
+
+@cache
+def pruned(network: Network, wanted: frozenset[int]) -> Network:
+    """The comparators on which the keys of the ranks that are wanted depend.
+
+    >>> pruned(merge_exchange(4), frozenset({0}))
+    ((0, 2), (1, 3), (0, 1))
+    """
+    alive, found = set(wanted), list[tuple[int, int]]()
+    for pair in reversed(network):
+        if not alive.isdisjoint(pair):
+            alive.update(pair)
+            found.append(pair)
+    return tuple(reversed(found))
+
+
+# -------- Lines in registers, in CUDA. A line of up to 64 keys of a word is one thread's; of longer
+# ones, and of keys of more words, several lanes of a warp have 32 each, and merge what they have in
+# order by shuffles.
+# Of 32 float32 rows of 32 a warp has 1120 instructions, 800 of which are among those of which a
+# multiprocessor of an H200 starts two in a clock: 57 us of 2^20 rows, whose bytes take 64 us.
+
+
+@final
+@record
+class Walk:
+    """How the elements of an array's lines are walked over: lines first (`down`), where these are
+    side by side, or a line's elements; `flat` if all are one after another. `unrolled`: iterations;
+    of a place that takes a division few, or each of them has a register.
+    """
+
+    down: bool
+    flat: bool
+    unrolled: int
+    split: tuple[Text, ...]
+    place: str
+
+
+@final
+@record
+class InRegisters:
+    """What `templates/cuda/network.cu.jinja` prints."""
+
+    stored: str
+    index: str
+    word: str
+    lines: str
+    read: Walk
+    write: Walk
+    keyed: str
+    last: str
+    key: str
+    odd: str
+    value: str
+    network: tuple[Text, ...]
+    merge: tuple[Text, ...]
+    kept: str
+    ranks: tuple[int, ...]
+    result: str
+
+
+@final
+@record
+class Split:
+    """How many lanes have a line, and how many keys each has of it, of so many words of 32 bits."""
+
+    lanes: int
+    keys: int
+    words: int
+
+    @property
+    def lines(self) -> int:
+        """The lines of a warp."""
+        return WARP // self.lanes
+
+
+def split_of(n: int, dtype: np.dtype, placed: bool, tuning: TopKs) -> Split:
+    """The fewest lanes that have registers for a line of `n`; `placed`: keys take places along."""
+    size = key_of(dtype).itemsize
+    words = max(size // 4, 1) + (placed and size >= 4)
+    if n <= (tuning.alone if words == 1 else tuning.keys):
+        return Split(1, n, words)
+    lanes = 1 << (-(-n // tuning.keys) - 1).bit_length()
+    return Split(lanes, 1 << (-(-n // lanes) - 1).bit_length(), words)
+
+
+@final
+class OrderedLines:
+    """The kernel that puts short lines in order in registers, or finds the elements of some ranks."""
+
+    def __init__(self, lines: LargestOfLines, tuning: TopKs) -> None:
+        self.lines, self.op, self.n, self.tuning = lines, lines.op, lines.n, tuning
+        self.placed = isinstance(self.op, ArgSort)
+        self.split = split_of(self.n, lines.t.dtype, self.placed, tuning)
+        self.ranks = self.op.ranks if isinstance(self.op, OrderStatistics) else ()
+        self.counts = {"N": self.n, "RANKS": len(self.ranks) or self.n}
+        self.suffix = SUFFIX[lines.t.dtype]
+
+    def kernel(self) -> CudaKernel:
+        lines, split, block = self.lines, self.split, THREADS
+        grid = Grid(lines.far, block)
+        grid.fixed += [
+            Fixed("N", self.n, "elements of a line"),
+            Fixed("RANKS", self.counts["RANKS"], "elements of a line that are wanted"),
+            Fixed("LANES", split.lanes, "threads that share a line"),
+            Fixed("KEYS", split.keys, "keys of a thread"),
+            Fixed("WARPS", block // WARP, "warps of a block"),
+        ]
+        view = self.view(grid)
+        blocks = -(-lines.count // (block // split.lanes))
+        return grid.kernel(self.op.name, lines.title, view, blocks * block, "network")
+
+    def view(self, grid: Grid) -> InRegisters:
+        lines, split, key = self.lines, self.split, key_name(self.lines.key)
+        result = "index" if self.placed else "y"
+        grid.array("x", lines.x, lines.t.dtype)
+        grid.result(result, lines.outs[0], lines.types[0].dtype)
+        keyed = f"ge2_sort_key_{self.suffix}(each)"
+        word, last = WORDS[split.words] if self.placed else WORDS[min(split.words, 2)]
+        value = f"ge2_sort_value_{self.suffix}(({key})word)"
+        settled = isinstance(self.op, Sort) and lines.t.dtype in INEXACT
+        return InRegisters(
+            STORED[lines.t.dtype], grid.whole, word, grid.size("lines", lines.count),
+            self.walk(grid, "x", lines.x_over, lines.step, "N"),
+            self.walk(grid, result, lines.to_over[0], lines.steps[0], "RANKS"),
+            f"ge2_network_placed({keyed}, t)" if self.placed else f"({word}){keyed}", last, keyed,
+            f"ge2_sort_odd_{self.suffix}(each)" if settled else "", "" if self.placed else value,
+            comparators(self.network), comparators(self.merge), self.kept, self.ranks, result,
+        )  # fmt: skip
+
+    @property
+    def network(self) -> Network:
+        whole = merge_exchange(self.split.keys)
+        return pruned(whole, frozenset(self.ranks)) if self.ranks and not self.merge else whole
+
+    @property
+    def merge(self) -> Network:
+        return merged_halves(self.split.keys) if self.split.lanes > 1 else ()
+
+    @property
+    def kept(self) -> str:
+        """The keys of a lane that are wanted, a bit for each."""
+        keys = self.split.keys
+        wanted = {rank % keys for rank in self.ranks} or range(keys)
+        return f"{sum(1 << i for i in wanted):#x}ull"
+
+    def walk(self, grid: Grid, name: str, over: Sequence[int], step: int, count: str) -> Walk:
+        """How the lines of an array are walked over, whose elements are `step` apart."""
+        lines, n = self.lines, self.counts[count]
+        down = bool(over) and n > 1 and abs(over[-1]) < abs(step)
+        unrolled = 16 if down or n & (n - 1) == 0 else 8
+        if step == 1 and tuple(over) in ((), (n,)):
+            return Walk(False, True, unrolled, (), f"p * {count} + t")
+        split = grid.split("p", lines.letters, grid.sizes(lines.letters, lines.over))
+        along = "t" if step == 1 else f"({grid.whole})t * {grid.size(f'{name}_t', step)}"
+        place = added(grid.place(name, lines.letters, over), along)
+        return Walk(down, False, unrolled, tuple(split), place)
+
+
+THREADS: Final = 128  # of a block
+# instructions of a warp, counted in SASS: of a comparator, by the words of a key with its place; of
+# the way of a word of a key from memory and back; of a pair of elements that a thread ranks; of a
+# pair in a step in shared memory. A multiprocessor starts so many in a clock
+COMPARATOR: Final = (2, 6, 12)
+OF_KEY, OF_RANKED, OF_SHARED, STARTED = 14, 6, 30, 2
+
+# the type of a key with its place, by its words of 32 bits, and one that comes after all
+WORDS: Final = {
+    1: ("uint32_t", "UINT32_MAX"),
+    2: ("uint64_t", "UINT64_MAX"),
+    3: ("ge2_network_pair", "ge2_network_pair{UINT64_MAX, UINT32_MAX}"),
+}
+
+
+def comparators(network: Network) -> tuple[Text, ...]:
+    """The statements of a network, a few a line."""
+    calls = [f"order({i}, {j});" for i, j in network]
+    return tuple(Text(" ".join(calls[i : i + 6])) for i in range(0, len(calls), 6))
+
+
+# -------- Lines in order, in CUDA: short ones in registers, longer ones by a block in shared memory.
+# Lines that are longer still are sorted by CuPy.
+
+
+REGISTERS, RANKED, SHARED = "in registers", "ranked by a few threads", "a block for each line"
+
+
+@final
+class CudaSort(CudaWays):
+    name = "sort in CUDA"
+    ops = (Sort, ArgSort, OrderStatistics)
+
+    def refuses(self, problem: Problem, caps: Caps | None) -> str:
+        op = problem.op
+        assert isinstance(op, Sort | ArgSort | OrderStatistics)
+        (t,) = problem.inputs
+        n, chip = t.shape[op.axis], ASSUMED if caps is None else caps.chip
+        if t.dtype in COMPLEX:
+            return "complex numbers are sorted by CuPy"
+        selects = isinstance(op, OrderStatistics)
+        most = longest_in_registers(chip.tuning.top_k) if selects else longest(static_of(caps))
+        if n > most:
+            return f"{'a warp' if selects else 'a block'} sorts {most} elements, not {n}"
+        return "" if t.size // max(n, 1) <= GRID_MOST[0] else "there are too many lines"
+
+    def is_ranked(self, problem: Problem, caps: Caps | None) -> bool:
+        return True
+
+    def variants(self, problem: Problem, caps: Caps) -> tuple[Variant, ...]:
+        ins, outs = problem.arrays
+        if not problem.outs[0].size:
+            return (NOTHING,)
+        lines, tuning = LargestOfLines(problem, ins[0], outs, caps.chip), caps.chip.tuning.top_k
+        most = longest_in_registers(tuning)
+        long = f"a line has {lines.n} elements, more than {most}" if lines.n > most else ""
+        found = Variant(REGISTERS, lambda: Kernels((OrderedLines(lines, tuning).kernel(),)), long)
+        if isinstance(problem.op, OrderStatistics):
+            return (found,)
+        return (
+            found,
+            Variant(RANKED, lambda: Kernels((lines.ranked(),)), lines.long),
+            Variant(SHARED, lambda: Kernels((ordered(lines),))),
+        )
+
+    def seconds(self, problem: Problem, variant: Variant, caps: Caps) -> float:
+        """The bytes of the arrays, or the instructions of all lines, whichever takes longer."""
+        (t,), op, speed = problem.inputs, problem.op, caps.speed
+        assert isinstance(op, Sort | ArgSort | OrderStatistics)
+        n, tuning = t.shape[op.axis], caps.chip.tuning.top_k
+        counts = {
+            REGISTERS: lambda: in_registers(n, t.dtype, op, tuning),
+            RANKED: lambda: -(-n // WARP) * n * OF_RANKED * min(n / WARP, 1),
+            SHARED: lambda: in_shared(n, tuning),
+        }
+        count = counts[variant.name]() if t.size else 0
+        lines, started = t.size / max(n, 1), caps.chip.multiprocessors * STARTED * caps.limits.clock
+        moved = bytes_of(problem)
+        memory = moved / (speed.cached if moved < speed.cache else speed.moved)
+        return speed.launch + max(memory, lines * count / started)
+
+
+def static_of(caps: Caps | None) -> int:
+    """Bytes of shared memory that a block has without asking."""
+    return ASSUMED.shared_static if caps is None else caps.chip.static
+
+
+def longest_in_registers(tuning: TopKs) -> int:
+    """Elements of a line that a warp has in registers."""
+    return WARP * tuning.keys
+
+
+def in_registers(
+    n: int, dtype: np.dtype, op: Sort | ArgSort | OrderStatistics, tuning: TopKs
+) -> float:
+    """The instructions of a warp for a line in registers."""
+    split, ranks = split_of(n, dtype, isinstance(op, ArgSort), tuning), frozenset[int]()
+    if isinstance(op, OrderStatistics) and split.lanes == 1:
+        ranks = frozenset(op.ranks)
+    whole = merge_exchange(split.keys)
+    comparators = len(pruned(whole, ranks) if ranks else whole)
+    merges = split.lanes.bit_length() - 1
+    comparators += merges * len(merged_halves(split.keys)) if merges else 0
+    shuffled = merges * (merges + 1) // 2 * split.keys
+    each = COMPARATOR[split.words - 1]
+    keys = split.keys * OF_KEY * split.words
+    return (comparators * each + shuffled * (each // 2 + 2 * split.words) + keys) / split.lines
+
+
+def in_shared(n: int, tuning: TopKs) -> float:
+    """The instructions of the warps of a block for a line in shared memory."""
+    steps = (n - 1).bit_length()
+    pairs = max(1 << steps >> 1, BLOCK) // WARP
+    return steps * (steps + 1) // 2 * pairs * OF_SHARED
+
+
+def longest(shared: int) -> int:
+    """Elements of a line that a block sorts in so many bytes of shared memory: a power of two, of
+    keys of eight bytes and places of two.
+    """
+    return 1 << (shared // (8 + 2)).bit_length() - 1
+
+
+def ordered(lines: LargestOfLines) -> CudaKernel:
+    """A block for each line."""
+    grid, size = Grid(lines.far, BLOCK), 1 << (lines.n - 1).bit_length()
+    grid.fixed.append(Fixed("SIZE", size, "elements of a line, and what fills them up"))
+    split, begin = lines.split(grid), lines.begin(grid)
+    grid.size("n", lines.n)
+    keyed, key = lines.keyed("t", grid), key_name(lines.key)
+    view = Ranking(key, grid.whole, "blockIdx.x", split, begin, keyed, lines.writes(grid))
+    return lines.kernel(grid, lines.op.name, view, lines.count, "sort")

@@ -1,0 +1,195 @@
+"""Folds over all pairs: one of two that mirror each other, and columns written out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import ge2
+from ge2.compile.catalog import interpret
+from ge2.ir import Graph, Literal, Var, verify
+from ge2.passes.context import Context, ShortSums, Tuning
+from ge2.passes.pairs import Mirrors, is_power, mirrored, short_sums
+from ge2.passes.simplify import simplify
+from tests.exhaustive import examples
+
+SMALL: Final = Context(tuning=Tuning(short_sums=ShortSums(elements=1, times=1)))
+
+
+def energy(p: Any) -> Any:
+    d = p[:, None] - p
+    return (1 / np.sqrt((d * d).sum(-1) + 1e-2)).sum()
+
+
+def gaussian(p: Any) -> Any:
+    d = p[:, None] - p[None]
+    return np.exp(-(d**2).sum(2)).sum()
+
+
+def lines(p: Any) -> Any:
+    """Along the last axis, of each coordinate."""
+    d = p.T[:, :, None] - p.T[:, None]
+    return np.sqrt(d * d + 0.5).sum()
+
+
+def not_itself(p: Any) -> Any:
+    d = p[:, None] - p
+    r = (d * d).sum(-1)
+    near = r == 0
+    return np.where(near, 0.0, 1 / np.sqrt(np.where(near, 1.0, r))).sum()
+
+
+def below(p: Any) -> Any:
+    """Of the pairs of which the first is further along the first axis alone."""
+    d = p[:, None] - p
+    return np.where(d[..., 0] > 0, (d * d).sum(-1), 0.0).sum()
+
+
+def slope(p: Any) -> Any:
+    """The sign of an infinite quotient is another at the turned place."""
+    d = p[:, None] - p
+    return (1 / d).sum(0) + (1 / d).sum(1)
+
+
+def shifted(p: Any) -> Any:
+    d = p[:, None] - 2 * p
+    return np.exp(-(d * d).sum(-1)).sum()
+
+
+def folds(graph: Graph) -> int:
+    """How many folds there are of what has an element for each pair of 12."""
+    return sum(
+        e.op.name.startswith("reduce") and e.inputs[0].type.shape.count(12) > 1 for e in graph.eqns
+    )
+
+
+def gradient(f: Callable[..., Any]) -> Graph:
+    return simplify(ge2.make_jaxpr(ge2.grad(f))(np.ones((12, 3))).graph)
+
+
+def check(graph: Graph, changed: Graph, x: np.ndarray) -> None:
+    for y, wanted in zip(interpret(verify(changed), [x]), interpret(graph, [x]), strict=True):
+        np.testing.assert_allclose(y, wanted, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("f", [energy, gaussian, lines, not_itself])
+def test_forces_between_pairs_are_added_up_once(f: Any, rng: np.random.Generator) -> None:
+    graph = gradient(f)
+    found = mirrored(graph, SMALL)
+    assert folds(graph) - folds(found) >= 1
+    check(graph, found, rng.normal(size=(12, 3)))
+
+
+@pytest.mark.parametrize("f", [below, shifted])
+def test_what_is_no_mirror_is_folded_both_ways(f: Any, rng: np.random.Generator) -> None:
+    graph = gradient(f)
+    assert folds(mirrored(graph, SMALL)) == folds(graph)
+    check(graph, mirrored(graph, SMALL), rng.normal(size=(12, 3)))
+
+
+def test_signs_of_infinite_quotients_stay() -> None:
+    graph = simplify(ge2.make_jaxpr(slope)(np.ones((12, 3))).graph)
+    assert folds(mirrored(graph, SMALL)) == folds(graph) == 2
+
+
+def test_factors_are_after_the_sum() -> None:
+    graph = simplify(ge2.make_jaxpr(lambda p: ((p[:, None] - p) * -0.25).sum(0))(np.ones(12)).graph)
+    last = mirrored(graph, SMALL).eqns[-1]
+    assert (last.op.name, last.outs[0].type.shape) == ("mul", (12,))
+    check(graph, mirrored(graph, SMALL), np.arange(12.0))
+
+
+def test_sums_of_arrays_stay_what_they_are() -> None:
+    graph = ge2.make_jaxpr(lambda x: (-x).sum(0))(np.ones((12, 12))).graph
+    small = Context(tuning=Tuning(short_sums=ShortSums(elements=1)))
+    assert [e.op.name for e in mirrored(graph, small).eqns] == [e.op.name for e in graph.eqns]
+
+
+def test_columns_are_folded_one_by_one(rng: np.random.Generator) -> None:
+    graph = mirrored(gradient(energy), SMALL)
+    found = simplify(short_sums(graph, SMALL))
+    shapes = [e.inputs[0].type.shape for e in found.eqns if e.op.name == "reduce_sum"]
+    assert shapes == [(12, 12)] * 3
+    assert sum(e.op.name == "multiply_add" for e in found.eqns) == 2
+    check(graph, found, rng.normal(size=(12, 3)))
+
+
+def test_powers_of_two() -> None:
+    assert [x for x in (1.0, -4.0, 0.5, 0.0, 3.0, np.inf, np.nan) if is_power(x)] == [
+        1.0,
+        -4.0,
+        0.5,
+    ]
+
+
+# ------------------------------------------------------------------------------- values of any graph
+
+ONE: Final[dict[str, Callable[[Any], Any]]] = {
+    "neg": lambda x: -x,
+    "abs": np.abs,
+    "square": np.square,
+    "root": lambda x: np.sqrt(np.abs(x)),
+    "exp": lambda x: np.exp(-np.abs(x)),
+    "floor": np.floor,
+    "inverse": lambda x: 1 / x,
+}
+TWO: Final[dict[str, Callable[[Any, Any], Any]]] = {
+    "add": lambda x, y: x + y,
+    "sub": lambda x, y: x - y,
+    "mul": lambda x, y: x * y,
+    "div": lambda x, y: x / y,
+    "max": np.maximum,
+    "where": lambda x, y: np.where(x < y, x, y),
+    "equal": lambda x, y: np.where(x == y, 1.0, x),
+}
+
+
+@st.composite
+def programs(draw: st.DrawFn) -> Callable[[Any], Any]:
+    steps = [
+        (draw(st.sampled_from([*ONE, *TWO])), draw(st.integers(0, 50)), draw(st.integers(0, 50)))
+        for _ in range(draw(st.integers(1, 7)))
+    ]
+
+    def program(p: Any) -> Any:
+        values = [p[:, None] - p, p[:, None] + 0 * p, p + 0 * p[:, None], p[None] - p[:, None]]
+        for name, i, j in steps:
+            x, y = values[i % len(values)], values[j % len(values)]
+            values.append(ONE[name](x) if name in ONE else TWO[name](x, y))
+        return tuple(values)
+
+    return program
+
+
+def values_of(graph: Graph, x: np.ndarray) -> dict[Any, np.ndarray]:
+    """Every value of a graph, as NumPy computes it."""
+    found: dict[Any, Any] = {graph.inputs[0]: x}
+    with np.errstate(all="ignore"):
+        for e in graph.eqns:
+            xs = [a.value if isinstance(a, Literal) else found[a] for a in e.inputs]
+            found[e.outs[0]] = np.asarray(e.op.reference(*xs))
+    return found
+
+
+@settings(max_examples=examples(120))
+@given(programs(), st.integers(0, 99))
+def test_mirrors_are_what_is_at_turned_places(program: Any, seed: int) -> None:
+    x = np.random.default_rng(seed).integers(-2, 3, 7).astype("f8") / 2
+    graph = simplify(ge2.make_jaxpr(program)(x).graph)
+    found, mirrors = values_of(graph, x), Mirrors(graph)
+    for e in graph.eqns:
+        (y,) = e.outs
+        mirror = mirrors.of(y, 0, 1) if y.type.shape == (7, 7) else None
+        if mirror is None:
+            continue
+        value = found[mirror.value] if isinstance(mirror.value, Var) else mirror.value.value
+        value = np.negative(value) if mirror.negative else value
+        np.testing.assert_array_equal(found[y].T, value)
+        if mirror.exact and y.type.dtype.kind == "f":
+            ordinary = ~np.isnan(value)
+            assert (np.signbit(found[y].T) == np.signbit(value))[ordinary].all()

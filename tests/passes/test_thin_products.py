@@ -1,0 +1,92 @@
+"""Products of few terms in C: loops with what is done to their elements, where those are quicker."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ge2
+from ge2.base.config import config
+from ge2.ir import verify
+from ge2.passes.products import thin_products
+from tests.together import needs_compiler
+
+RNG = np.random.default_rng(3)
+
+
+def drawn(*shape: int, dtype: Any = "f4") -> Any:
+    return RNG.standard_normal(shape).astype(dtype)
+
+
+X, W, B = drawn(600, 3), drawn(3, 20), drawn(20)
+
+
+def products(f: Any, *xs: Any) -> int:
+    """The products after the pass, which changes no value but by rounding."""
+    graph = ge2.make_jaxpr(f)(*xs).graph
+    after = verify(thin_products(graph))
+    for y, w in zip(after(*xs), graph(*xs), strict=True):
+        np.testing.assert_allclose(y, w, rtol=1e-5, atol=1e-5)
+    return sum(e.op.name == "dot_general" for e in after.eqns)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x, w, b: np.maximum(x @ w + b, 0),
+        lambda x, w, b: (x @ w).sum(0) + b,
+        lambda x, w, b: np.exp(x.reshape(20, 30, 3) @ w),
+        lambda x, w, b: np.tanh(x[:, :2] @ w[:2]) * (x @ w),
+    ],
+)
+def test_products_of_few_terms_go(f: Any, dtype: str) -> None:
+    assert products(f, *(a.astype(dtype) for a in (X, W, B))) == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "f", "xs"),
+    [
+        ("it is a result", lambda x, w: x @ w, (X, W)),
+        ("it is a result, too", lambda x, w: (lambda y: (y, np.tanh(y)))(x @ w), (X, W)),
+        ("it is read twice", lambda x, w: (lambda y: y - y.max(1, keepdims=True))(x @ w), (X, W)),
+        ("another product reads it", lambda x, w: (x @ w) @ w.T, (X, W)),
+        ("terms lie side by side", lambda x, w: np.tanh(x @ w.T), (X, drawn(20, 3))),
+        ("it has many terms", lambda x, w: np.tanh(x @ w), (drawn(600, 5), drawn(5, 20))),
+        ("it is tiny", lambda x, w: np.tanh(x @ w), (X[:10], W)),
+        ("it is a vector", lambda x, w: np.tanh(x @ w), (drawn(6000, 3), drawn(3))),
+        ("it is one column", lambda x, w: np.tanh(x @ w), (drawn(6000, 3), drawn(3, 1))),
+        ("it is of integers", lambda x, w: np.abs(x @ w), (X.astype(int), W.astype(int))),
+        ("there are several", lambda x, w: np.tanh(x @ w), (drawn(9, 600, 3), drawn(9, 3, 20))),
+    ],
+)
+def test_other_products_stay(name: str, f: Any, xs: Any) -> None:
+    assert products(f, *xs) >= 1, name
+
+
+@needs_compiler
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize("terms", [1, 2, 3, 4])
+def test_a_layer_is_one_kernel_and_as_exact(terms: int, dtype: str) -> None:
+    """Each element errs by no more than its terms round."""
+    x, w, b = (drawn(*s, dtype=dtype) for s in ((1000, terms), (terms, 33), (33,)))
+    with config.using(executor="c"):
+        layer = ge2.jit(lambda x, w, b: np.maximum(x @ w + b, 0))
+        assert [k.kind for k in layer.lower(x, w, b).kernels] == ["pointwise"]
+        found = layer(x, w, b)
+    wide = [a.astype("longdouble") for a in (x, w, b)]
+    wanted = np.maximum(wide[0] @ wide[1] + wide[2], 0)
+    size = np.abs(wide[0]) @ np.abs(wide[1]) + np.abs(wide[2])
+    assert (np.abs(found - wanted) <= (terms + 1) * np.finfo(dtype).eps * size).all()
+
+
+@needs_compiler
+def test_infinities_and_nans_are_numpys() -> None:
+    x, w = X.copy(), W.copy()
+    x[3, 0], x[4, 1], w[2, 5] = np.inf, np.nan, -np.inf
+    with config.using(executor="c"), np.errstate(invalid="ignore"):
+        np.testing.assert_array_equal(
+            np.isnan(ge2.jit(lambda x, w: np.abs(x @ w))(x, w)), np.isnan(np.abs(x @ w))
+        )
