@@ -25,7 +25,12 @@ def with_slices_first(graph: Graph, inside: Callable[[Graph], Graph]) -> Graph:
     if sliced is graph:
         return found
     other = inside(sliced)
-    return other if sum(map(is_join, other.eqns)) <= sum(map(is_join, found.eqns)) else found
+    return other if kernels(other) <= kernels(found) else found
+
+
+def kernels(graph: Graph) -> int:
+    """The regions of a graph, and the joins that are left."""
+    return sum(is_join(e) or isinstance(e.op, Region) for e in graph.eqns)
 
 
 def sliced_moves(graph: Graph) -> Graph:
