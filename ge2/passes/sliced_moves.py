@@ -29,8 +29,8 @@ def with_slices_first(graph: Graph, inside: Callable[[Graph], Graph]) -> Graph:
 
 
 def kernels(graph: Graph) -> int:
-    """The regions of a graph, and the joins that are left."""
-    return sum(is_join(e) or isinstance(e.op, Region) for e in graph.eqns)
+    """The regions of a graph, the joins that are left, and numbers that are repeated."""
+    return sum(is_join(e) or isinstance(e.op, Region) or is_number(e) for e in graph.eqns)
 
 
 def sliced_moves(graph: Graph) -> Graph:
@@ -117,7 +117,7 @@ class Sweep:
             return self.joined(eqn, eqn.op.axis, cut)
         if eqn is not None and isinstance(eqn.op, Pad) and self.is_sliced(cut.x):
             return self.padded(eqn, eqn.op, cut)
-        if eqn is not None and isinstance(eqn.op, BroadcastInDim) and not eqn.op.dims:
+        if eqn is not None and is_number(eqn):
             return self.made(BroadcastInDim(cut.shape, ()), *eqn.inputs)
         ends = zip(cut.start, cut.step, cut.shape, strict=True)
         stop = tuple(s + t * (n - 1) + 1 for s, t, n in ends)
@@ -164,3 +164,8 @@ def is_join(eqn: Eqn) -> bool:
     op = eqn.op
     plain = bool(eqn.outs) and bool(eqn.outs[0].type.size) and not eqn.outs[0].type.weak
     return plain and (isinstance(op, Concatenate) or (isinstance(op, Pad) and not any(op.inner)))
+
+
+def is_number(eqn: Eqn) -> bool:
+    """True of a number that is repeated."""
+    return isinstance(eqn.op, BroadcastInDim) and not eqn.op.dims
