@@ -185,6 +185,7 @@ class ShortSums:
     elements: int = 1 << 18  # of all sums, at least: fewer take no longer in memory
     times: int = 8  # as many elements as any array has that they are made of, at least
     equations: int = 64  # that make all terms, at most
+    lines: int = 512  # along each axis of sums over two, at least, that are taken one after another
 
 
 @final
