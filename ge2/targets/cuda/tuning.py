@@ -141,8 +141,7 @@ class Columns:
     blocks: int = 1 << 15  # of a row, at most
     registers: int = 512  # bytes of arrays that a thread may hold, about half of its registers
     unrolled: int = 4  # rows of which a thread reads at once
-    # and of regions with so many elements, in a variant for races: 64 bytes of a thread on their way
-    # may be too few to keep memory busy
+    # and, in a variant for races, of so many elements: 64 bytes on their way may be too few
     deep: int = 8
     many: int = 1 << 24
     turns: int = 4  # packs of a thread where rows are long and many
@@ -163,11 +162,12 @@ class Columns:
     short: int = (
         64  # strides there that are in the text: the places of several rows are one address
     )
-    # arrays that neighbours read at places near each other are read by whole packs: where that takes
-    # so many times fewer accesses, in rows of so many packs, by windows of so many bytes a thread
-    gain: float = 1.5
-    windowed: int = 4
-    windows: int = 320
+    # arrays that neighbours read at places near each other are read by whole packs:
+    gain: float = 1.5  # where that takes so many times fewer accesses,
+    windowed: int = 4  # in rows of so many packs, at least,
+    apart: int = 4  # of elements at most so far apart
+    below: int = 4  # elements of packs of which a thread has some below one another, at most,
+    windows: int = 320  # if all that is read for them are no more bytes
 
 
 @final
