@@ -60,10 +60,10 @@ TYPES = re.compile(r"\bge2_c(?:64|128)\b")
 # fmt: off
 FOLDS = frozenset((
     "indexed", "first", "at", "argmax", "argmin", "compensate", "compensated", "lowest", "highest",
-    "exps", "no_exps", "add_exps", "take_exps", "exp_of", "sum_of_exps",
 ))
 # fmt: on
 FIRST = {"cast": "cast", "pair": "pair", "random": "random", "index": "index", "sort": "sort"}
+EXPS = frozenset(("exps", "no_exps", "exp_of", "add_exps", "take_exps", "sum_of_exps"))
 KINDS = {"f32": "float", "f64": "float", "bool": "bool"}
 
 
@@ -90,6 +90,8 @@ def header(name: str, suffix: str) -> str:
     word = name.split("_")[0]
     if word in FIRST:
         return FIRST[word]
+    if name in EXPS:
+        return "exps"
     subject = subjects().get(name, "basic")
     if name == "complex" or suffix in ("c64", "c128"):
         return "complex" if subject == "basic" else "complex_maths"
