@@ -129,10 +129,10 @@ PIPELINES: Final[dict[str, tuple[Pass, ...]]] = {
         constants_late, writes, grounded, reads_first, with_copies, views_first, checked_early,
     ),
     "cuda": (
-        *FIRST, few_ranks, order_statistics, half_results, fp8_products, recompute, tiny_products, short_sums,
-        roll, whole, stack, stack_all, sums_after, slices_first, gated_products, join_scatters,
-        products_to_sums, online_sums, fuse, split_live_ranges, epilogue, prologue, indexed, drawn, resident,
-        moves_inside, rows_inside, results_together, constants_late, reads_first, with_copies, views_first,
+        *FIRST, few_ranks, order_statistics, online_sums, half_results, fp8_products, recompute, tiny_products,
+        short_sums, roll, whole, stack, stack_all, sums_after, slices_first, gated_products, join_scatters,
+        products_to_sums, fuse, split_live_ranges, epilogue, prologue, indexed, drawn, resident, moves_inside,
+        rows_inside, results_together, constants_late, reads_first, with_copies, views_first,
     ),
 }
 
@@ -146,9 +146,9 @@ LIMITED: Final[dict[str, tuple[Pass, ...]]] = {
         constants_late, writes, grounded, reads_first, with_copies, views_first, checked_early,
     ),
     "cuda": (
-        few_ranks, order_statistics, half_results, fp8_products, tiny_products, short_sums, whole, stack,
-        slices_first, join_scatters, products_to_sums, online_sums, fuse, indexed, drawn, resident,
-        moves_inside, rows_inside, constants_late, reads_first, with_copies, views_first,
+        few_ranks, order_statistics, online_sums, half_results, fp8_products, tiny_products, short_sums, whole,
+        stack, slices_first, join_scatters, products_to_sums, fuse, indexed, drawn, resident, moves_inside,
+        rows_inside, constants_late, reads_first, with_copies, views_first,
     ),
 }
 # fmt: on
