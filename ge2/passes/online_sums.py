@@ -30,9 +30,9 @@ from ge2.passes.context import NOTHING, Context
 
 # -------- m = reduce_max x; s = reduce_sum (exp (x - m)) -> m = reduce_max x; s = reduce_sum_exp x
 # A row that is too long to stay where it was read would be read once for its maximum and again for
-# the sum. Both are folds of x, done at once: the sum is kept relative to an element that is not much
-# less than the largest so far, and is turned to a larger one where it comes to be (M. Milakov and N.
-# Gimelshein, Online normalizer calculation for softmax, 2018).
+# the sum. Both are folds of x, done at once: the sum is kept relative to an element that is not
+# much less than the largest so far, and is turned to a larger one where it comes to be (M. Milakov
+# and N. Gimelshein, Online normalizer calculation for softmax, 2018).
 
 
 @final

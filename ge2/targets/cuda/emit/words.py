@@ -441,6 +441,13 @@ def taken_in(w: Work, mine: str, value: str, index: str) -> str:
     return f"{mine} = {merged_text(w, mine, value)};"
 
 
+def takes_several(w: Work) -> bool:
+    """True if a state takes in several elements for less than one by one: it looks once for the
+    largest of them.
+    """
+    return not (is_number(w) or indexed(w))
+
+
 def neighbours(w: Work, name: str) -> Text:
     """The elements that a state takes in at once."""
     return Text(f"{GATHERED[dtype_of(w)]} {name}[PACK];")
