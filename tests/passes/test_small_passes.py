@@ -132,7 +132,8 @@ def test_the_pipelines_are_lists_of_names():
         "cuda": f"user_kernels attention {tidy} few_ranks order_statistics online_sums half_results"
         " fp8_products recompute tiny_products short_sums roll whole stack stack_all sums_after"
         " slices_first gated_products join_scatters products_to_sums fuse split_live_ranges epilogue"
-        " prologue indexed drawn resident moves_inside rows_inside results_together constants_late reads_first with_copies views_first",
+        " prologue indexed drawn resident moves_inside rows_inside results_together"
+        " constants_late reads_first with_copies views_first",
     }
 
 

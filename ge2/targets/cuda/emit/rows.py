@@ -280,7 +280,7 @@ class Rows:
 
     def loop(self, works: Sequence[Work]) -> PassLoop:
         inner = self.neighbours(works)
-        taken = [words.taken_together(w, name) for w, name in self.said.packed.items()]
+        taken = [words.taken_together(*each) for each in self.said.packed.items()]
         inner = replace(inner, writes=(*inner.writes, *taken))
         places = self.along()
         if not self.plan.resident:
@@ -344,9 +344,8 @@ class Rows:
     def packed(self, loop: Loop) -> list[Work]:
         """Sums of exponentials over long rows, which take in all neighbours of a thread at once."""
         if not (self.plan.resident or self.pack == 1 or self.ragged):
-            found = [w for w in self.gathered(loop) if words.takes_several(w)]
-            row = set(self.row)
-            self.said.packed = {w: f"{words.state_of(w)}_of" for w in found if w.over <= row}
+            found = [w for w in self.gathered(loop) if words.takes_several(w, self.row)]
+            self.said.packed = {w: f"{words.state_of(w)}_of" for w in found}
         return list(self.said.packed)
 
     def stripes(self, w: Work) -> State:

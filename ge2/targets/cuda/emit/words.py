@@ -441,11 +441,11 @@ def taken_in(w: Work, mine: str, value: str, index: str) -> str:
     return f"{mine} = {merged_text(w, mine, value)};"
 
 
-def takes_several(w: Work) -> bool:
-    """True if a state takes in several elements for less than one by one: it looks once for the
-    largest of them.
+def takes_several(w: Work, row: Sequence[int]) -> bool:
+    """True if a state over a row takes in several elements for less than one by one: it looks once
+    for the largest of them.
     """
-    return not (is_number(w) or indexed(w))
+    return not (is_number(w) or indexed(w)) and w.over <= set(row)
 
 
 def neighbours(w: Work, name: str) -> Text:
