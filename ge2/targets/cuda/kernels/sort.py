@@ -1,4 +1,4 @@
-"""Kernels that put lines in order or find some ranks: short ones in registers, others in shared memory."""
+"""Kernels that put lines in order, or find some ranks: in registers, or in shared memory."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from ge2.targets.cuda.kernels.top_k import BLOCK, LargestOfLines, Ranking, key_n
 from ge2.targets.cuda.limits import ASSUMED, GRID_MOST, WARP
 from ge2.targets.cuda.tuning import TopKs
 
-# -------- Networks of comparators: the same pairs of keys meet whatever the keys are, so a key is in
-# a register of its own.
+# -------- Networks of comparators: the same pairs of keys meet whatever the keys are, so each key is
+# in a register of its own.
 
 
 Network = tuple[tuple[int, int], ...]
@@ -54,8 +54,8 @@ def merge_exchange(n: int) -> Network:
 
 @cache
 def merged_halves(n: int) -> Network:
-    """The comparators that put n keys in order, a power of two, which rise and then fall, or fall and
-    then rise: the end of a bitonic merge.
+    """The comparators that put n keys in order, a power of two, which rise and then fall, or fall
+    and then rise: the end of a bitonic merge.
 
     >>> merged_halves(4)
     ((0, 2), (1, 3), (0, 1), (2, 3))
@@ -151,7 +151,7 @@ def split_of(n: int, dtype: np.dtype, placed: bool, tuning: TopKs) -> Split:
 
 @final
 class OrderedLines:
-    """The kernel that puts short lines in order in registers, or finds the elements of some ranks."""
+    """The kernel that puts short lines in order in registers, or finds elements of some ranks."""
 
     def __init__(self, lines: LargestOfLines, tuning: TopKs) -> None:
         self.lines, self.op, self.n, self.tuning = lines, lines.op, lines.n, tuning
@@ -243,8 +243,8 @@ def comparators(network: Network) -> tuple[Text, ...]:
     return tuple(Text(" ".join(calls[i : i + 6])) for i in range(0, len(calls), 6))
 
 
-# -------- Lines in order, in CUDA: short ones in registers, longer ones by a block in shared memory.
-# Lines that are longer still are sorted by CuPy.
+# -------- Lines in order, in CUDA: short ones in registers, longer ones by a block in shared
+# memory. Lines that are longer still are sorted by CuPy.
 
 
 REGISTERS, RANKED, SHARED = "in registers", "ranked by a few threads", "a block for each line"
