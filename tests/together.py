@@ -27,7 +27,10 @@ needs_compiler = pytest.mark.skipif(toolchain() is None, reason="no C compiler")
 COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 # of a large file
 PART = re.compile(r"^(?:#(?:if|endif).*|GE2_SOONER)$|^GE2_SHARED void \w+\([^)]*\);$", re.MULTILINE)
-CALL = re.compile(r"\b\w+(?=\()|(?<=ge2_share\()\w+|(?<=^    ge2_share\(\n {8})\w+", re.MULTILINE)
+CALL = re.compile(
+    r"\b\w+(?=\()|(?<=ge2_share\()\w+|(?<=^ {4}ge2_share\(\n {8})\w+|(?<=^ {8}ge2_share\(\n {12})\w+",
+    re.MULTILINE,
+)
 FUNCTION = re.compile(
     r"^(?:(?:static|GE2_(?:FN|SINGLE|PANEL_TILE|CALLED|CALLED_TILE)) (?:void|int)|int) "
     r"(\w+)\(.*?^}$",

@@ -24,6 +24,8 @@ from ge2.passes import TIDY
 from ge2.passes.context import NOTHING, Context, Pass, run
 from ge2.passes.context import TUNING as PASSES
 from ge2.passes.context import Tuning as Passes
+from ge2.passes.factors import factors as factors_of
+from ge2.passes.factors import solves
 from ge2.passes.fold import constants_late
 from ge2.passes.fuse import fuse
 from ge2.passes.fusion_group import results_together
@@ -41,6 +43,7 @@ from ge2.passes.reads import few_ranks, order_statistics, slices_first
 from ge2.passes.simplify import inline
 from ge2.passes.split_edges import split_edges
 from ge2.program import PLACEMENT, PLANNING, Placement, Planning
+from ge2.targets.c.lapack import lapack
 from ge2.targets.c.loops import grounded
 from ge2.targets.c.tuning import TUNING as C
 from ge2.targets.c.tuning import Tuning as InC
@@ -64,6 +67,12 @@ def attention(graph: Graph, context: Context) -> Graph:
     from ge2.compile.kernel_rewrites import attention
 
     return attention(graph, context)
+
+
+def factors(graph: Graph, context: Context) -> Graph:
+    """Systems of equations with one matrix share its factors, where LAPACK can be called."""
+    wanted = any(map(solves, graph.eqns)) and lapack() is not None
+    return factors_of(graph, context) if wanted else graph
 
 
 def recompute(graph: Graph, context: Context) -> Graph:
@@ -120,8 +129,8 @@ FIRST: Final[tuple[Pass, ...]] = (user_kernels, attention, *TIDY)
 PIPELINES: Final[dict[str, tuple[Pass, ...]]] = {
     "reference": (roll_offsets, *TIDY, roll, whole, stack, fuse),
     "c": (
-        user_kernels, roll_offsets, *FIRST[1:], thin_products, order_statistics, roll, whole, stack, split_edges, fuse,
-        constants_late, writes, grounded, reads_first, with_copies, views_first, checked_early,
+        user_kernels, roll_offsets, *FIRST[1:], thin_products, order_statistics, roll, whole, stack, factors,
+        split_edges, fuse, constants_late, writes, grounded, reads_first, with_copies, views_first, checked_early,
     ),
     "cuda": (
         *FIRST, few_ranks, order_statistics, half_results, fp8_products, recompute, tiny_products, mirrored,

@@ -141,7 +141,8 @@ def ours_of(function: Any) -> Any:
     """Our function for one of NumPy's, if its module is one of `MODULES` or `PARTS`; else None."""
     name, home = getattr(function, "__name__", ""), getattr(function, "__module__", None) or ""
     if home.removeprefix("numpy.") in PARTS:
-        return getattr(import_module(f"ge2.{home}"), name, None)
+        found = getattr(import_module(f"ge2.{home}"), name, None)
+        return SHARED.get(found, found)
     return find(name) if name in HOME and theirs(name) is function else None
 
 
@@ -200,8 +201,11 @@ SHARING = (
     "transpose", "permute_dims", "swapaxes", "moveaxis", "rollaxis", "matrix_transpose", "reshape", "ravel",
     "squeeze", "expand_dims", "atleast_1d", "atleast_2d", "atleast_3d", "flip", "fliplr", "flipud", "rot90",
     "real", "imag", "broadcast_to", "broadcast_arrays", "diagonal", "diag", "einsum",
-    "split", "array_split", "hsplit", "vsplit", "dsplit", "unstack",
+    "split", "array_split", "hsplit", "vsplit", "dsplit", "unstack", "nan_to_num",
 )  # fmt: skip
+
+
+SHARED: dict[Any, Function] = {}  # to each of them what it is without that
 
 
 def sharing(ours: Function, theirs: Function) -> Function:
@@ -218,6 +222,7 @@ def sharing(ours: Function, theirs: Function) -> Function:
                 return told(theirs, args, more, y)
         return y
 
+    SHARED[function] = ours
     return function
 
 

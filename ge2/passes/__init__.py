@@ -10,6 +10,8 @@ from ge2.ops.graphs.region import Region as Region
 from ge2.ops.random import Draw as Draw
 from ge2.passes.context import Context as Context
 from ge2.passes.context import Pass
+from ge2.passes.factors import Lu as Lu
+from ge2.passes.factors import LuSolve as LuSolve
 from ge2.passes.fold import counted, fold
 from ge2.passes.indices import SumsAt as SumsAt
 from ge2.passes.indices import Wrap as Wrap
@@ -27,6 +29,8 @@ LATER: dict[str, Callable[..., Op]] = {
     "repeat": RepeatLoop,
     "multiply_add": MultiplyAdd,
     "sums_at": SumsAt,
+    "lu": Lu,
+    "lu_solve": LuSolve,
 }
 TABLE = ChainMap(LATER, KNOWN)  # what the text of a graph may name after all passes
 

@@ -185,6 +185,7 @@ class ShortSums:
     elements: int = 1 << 18  # of all sums, at least: fewer take no longer in memory
     times: int = 8  # as many elements as any array has that they are made of, at least
     equations: int = 64  # that make all terms, at most
+    lines: int = 512  # along each axis of sums over two, at least, that are taken one after another
 
 
 @final
@@ -206,7 +207,6 @@ class Tuning:
     """The numbers of each pass.
 
     `columns`: of rows of which one element is read, up to which all are compared with its index;
-    `columns_beside_gathers`: the same where a region may read at indices, and an element is a load.
     `statistics`: elements of a sorted line up to which they are selected, and nothing is sorted.
     `joined`: parts among zeros whose sum is an array of them side by side; two that are not all of it
     are as well added.
@@ -231,7 +231,6 @@ class Tuning:
     short_sums: ShortSums = ShortSums()
     products_to_sums: ProductsToSums = ProductsToSums()
     columns: int = 1024
-    columns_beside_gathers: int = 16
     statistics: int = 16
     joined: int = 3
     sliced: int = 8

@@ -123,15 +123,27 @@ class Mirrors:
 def mirrored(graph: Graph, context: Context = NOTHING) -> Graph:
     """The graph with one of two such folds, and with factors of a sum over pairs after it."""
     tuning = context.tuning.short_sums
-    if not any(is_over_pairs(e, tuning.elements) for e in graph.eqns):
+    if not any(is_over_pairs(e, tuning) or is_over_all_pairs(e, tuning) for e in graph.eqns):
         return graph
     return without_dead_code(Folds(graph, tuning).run())
 
 
-def is_over_pairs(e: Eqn, least: int) -> bool:
-    if not isinstance(e.op, Reduce) or len(e.op.axes) != 1 or e.inputs[0].type.size < least:
+def is_over_pairs(e: Eqn, tuning: ShortSums) -> bool:
+    """True of a reduction along one axis, that is not short, of many elements."""
+    if not isinstance(e.op, Reduce) or len(e.op.axes) != 1:
         return False
-    return e.inputs[0].type.dtype in (FLOAT32, FLOAT64)
+    x, (axis,) = e.inputs[0].type, e.op.axes
+    many = x.size >= tuning.elements and x.shape[axis] > tuning.terms
+    return many and x.dtype in (FLOAT32, FLOAT64)
+
+
+def is_over_all_pairs(e: Eqn, tuning: ShortSums) -> bool:
+    """True of a sum over two long axes, each of which a GPU has enough work along."""
+    if not isinstance(e.op, ReduceSum) or len(e.op.axes) != 2:
+        return False
+    x = e.inputs[0].type
+    long = all(x.shape[a] >= tuning.lines for a in e.op.axes)
+    return long and x.size >= tuning.elements and x.dtype in (FLOAT32, FLOAT64)
 
 
 @final
@@ -142,6 +154,11 @@ class Folds:
         self.graph, self.tuning, self.mirrors = graph, tuning, Mirrors(graph)
         self.parts = Parts(self.mirrors.makers, tuning)
         self.done = dict[tuple[Op, Atom], Atom]()  # results, by the fold and what it folds
+        # the axis that all sums over pairs go along, where they may
+        self.axis = next(
+            (e.op.axes[0] for e in graph.eqns if is_over_pairs(e, tuning)),  # type: ignore[attr-defined]
+            None,
+        )
         self.scaled = dict[tuple[Atom, float], Atom]()  # and their multiples
 
     def run(self) -> Graph:
@@ -149,12 +166,22 @@ class Folds:
         eqns = self.parts.eqns
         for e in self.graph.eqns:
             e = renamed(env, e)
-            if is_over_pairs(e, self.tuning.elements) and self.parts.is_of_small(e.inputs[0]):
-                env[e.outs[0]] = self.fold(e)
-            else:
-                eqns.append(e)
+            whole = is_over_all_pairs(e, self.tuning)
+            folds = whole or is_over_pairs(e, self.tuning)
+            if folds and self.parts.is_of_small(e.inputs[0]):
+                env[e.outs[0]] = self.whole(e) if whole else self.fold(e)
+                continue
+            eqns.append(e)
         outputs = tuple(env.get(a, a) if isinstance(a, Var) else a for a in self.graph.outputs)
         return replace(self.graph, eqns=tuple(eqns), outputs=outputs)
+
+    def whole(self, e: Eqn) -> Atom:
+        """A sum over all pairs, as one along an axis, and of what that leaves."""
+        op = e.op
+        assert isinstance(op, ReduceSum)
+        one, other = op.axes if self.axis == op.axes[0] else op.axes[::-1]
+        lines = self.fold(replace(e, op=over(op, one)))
+        return self.parts.add(over(op, other - (other > one)), lines)
 
     def fold(self, e: Eqn) -> Atom:
         """The result of a fold, or a multiple of an earlier one's."""
@@ -176,7 +203,9 @@ class Folds:
         return self.times(result, factor)
 
     def base(self, x: Atom) -> tuple[Atom, float]:
-        """What a value is a multiple of, and by which number: one that rounds nothing."""
+        """What a value is a multiple of, and by which number: a power of two, so that nothing is
+        rounded otherwise, and none below 1, or a sum might overflow that does not.
+        """
         factor = 1.0
         while isinstance(x, Var) and (e := self.mirrors.makers.get(x)) is not None:
             by = [a for a in e.inputs if isinstance(a, Literal)] if e.op is MUL else []
@@ -184,7 +213,7 @@ class Folds:
                 factor = -factor
             elif e.op is ADD and e.inputs[0] is e.inputs[1]:
                 factor *= 2
-            elif by and len({*e.inputs}) == 2 and is_power(number(by[0])):
+            elif by and is_power(number(by[0])) and abs(number(by[0])) >= 1:
                 factor *= number(by[0])
             else:
                 break
@@ -271,7 +300,7 @@ def has_short_sums(eqn: Eqn, tuning: ShortSums) -> bool:
 
 def short_axis(eqn: Eqn, tuning: ShortSums) -> int:
     """The last axis that a fold over pairs keeps, if it is short; else -1."""
-    if not is_over_pairs(eqn, tuning.elements):
+    if not is_over_pairs(eqn, tuning):
         return -1
     shape, (axis,) = eqn.inputs[0].type.shape, eqn.op.axes  # type: ignore[attr-defined]
     last = len(shape) - 1

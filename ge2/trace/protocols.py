@@ -103,7 +103,10 @@ class Protocols:
         if function in SUMMING and len(args) < 3:  # by position 2 comes the dtype
             kwargs |= summed_as(out, args[0] if args else None, kwargs)
         y = settled(function, args, kwargs, call(*args, **kwargs))
-        return y if out is None else written(out, y, function.__name__, exact=True)
+        if out is None:
+            return y
+        casting = "no" if function is np.dot else "same_kind"
+        return written(out, y, function.__name__, exact=True, casting=casting)
 
     def shared_by(
         self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], y: Any
@@ -284,7 +287,7 @@ def written(
     out: Any, y: Any, name: str, mask: Any = True, exact: bool = False, casting: str = "same_kind"
 ) -> Any:
     """`out=`: a traced array takes the result, a real one cannot; `exact` asks
-    for the result's own dtype.
+    for the result's own shape.
     """
     outs, ys = (out if isinstance(out, tuple) else (out,)), (y if isinstance(y, tuple) else (y,))
     for target, value in zip(outs, ys, strict=True):
@@ -305,7 +308,7 @@ def written(
             raise InPlaceError(
                 f"numpy.{name}: {given} does not fit into out, {t}", where=here(), fix="y = f(x)"
             )
-        if (exact and given.dtype != t.dtype) or not can_cast(given.dtype, t.dtype, casting):
+        if not can_cast(given.dtype, t.dtype, casting):
             fix = f"y = f(x).astype(np.{t.dtype})"
             raise InPlaceError(
                 f"numpy.{name}: {given} cannot be cast to the dtype of out, {t}",

@@ -164,10 +164,13 @@ PUTS: dict[Any, Callable[[Any, Any, Any, Any], Put | None]] = {
     np.flip: flipped, np.fliplr: flipped, np.flipud: flipped, np.rot90: rotated,
     np.real: real_part, np.imag: imaginary_part,
     np.broadcast_to: read_only, np.diagonal: read_only, np.linalg.diagonal: read_only, np.diag: read_only,
+    np.lib.stride_tricks.sliding_window_view: read_only,
 }
 PARTS: frozenset[Any] = frozenset((np.split, np.array_split, np.hsplit, np.vsplit, np.dsplit, np.unstack))
 EACH: frozenset[Any] = frozenset((np.atleast_1d, np.atleast_2d, np.atleast_3d))
 COPIES_IF_IT_MUST: frozenset[Any] = frozenset((np.reshape, np.ravel))
+# Functions whose result is their argument itself, where it is what they would make of it.
+GIVEN_BACK: frozenset[Any] = frozenset((np.astype, np.real_if_close, np.linalg.matrix_power))
 # Functions that give an array of no axes where others give a scalar.
 ARRAYS: frozenset[Any] = frozenset(
     (np.where, np.copy, np.zeros_like, np.ones_like, np.empty_like, np.full_like,
@@ -194,8 +197,11 @@ def settled(function: Any, args: tuple[Any, ...], more: dict[str, Any], y: Any) 
             args[1], lambda base: gnp.einsum(args[0], base, **more), None, None, sure=False
         )
     if function is np.nan_to_num and not more.get("copy", len(args) < 2 or args[1]):
-        args[0]._replace(y, "nan_to_num with copy=False")
-        return args[0]
+        x = args[0] if args else more["x"]
+        x._replace(y, "nan_to_num with copy=False")
+        return x
+    if function in GIVEN_BACK and args and y is args[0]:
+        return y
     return own(y, args, more, function in ARRAYS)
 
 

@@ -45,6 +45,14 @@ def pull_by_hand(p: Any, _: Any) -> Any:
     return (-2 * d / ((d * d).sum(-1) + 1e-2)[..., None] ** 1.5).sum(1)
 
 
+def both(p: Any, _: Any) -> Any:
+    return ge2.value_and_grad(energy)(p)
+
+
+def both_by_hand(p: Any, _: Any) -> Any:
+    return np.atleast_1d(energy(p)), pull_by_hand(p, _)
+
+
 def weighed(x: Any, c: Any) -> Any:
     """Several axes are kept, which no array treats as one, and two are folded."""
     y = x.reshape(-1, 4, x.shape[1])[:, :, 0]
@@ -64,6 +72,7 @@ CASES: Final[dict[str, Case]] = {
     "nearest": (nearest, nearest),
     "furthest": (furthest, furthest),
     "pull": (pull, pull_by_hand),
+    "both": (both, both_by_hand),
     "weighed": (weighed, weighed),
     "roots": (roots, roots),
 }
@@ -130,6 +139,11 @@ def test_a_thread_has_several_columns() -> None:
     assert "ge2_argmin_step_f32" in first
     assert "ge2_fma_f32" in first
     assert len(rest) <= 2
+
+
+def test_energy_and_forces_are_one_pass_over_pairs() -> None:
+    texts = sources(both, (2048, 3), (1, 1))
+    assert sum("ge2_root_f32(" in text for text in texts) == 1
 
 
 def test_forces_are_one_pass_over_pairs() -> None:

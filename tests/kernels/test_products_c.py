@@ -214,6 +214,28 @@ def test_a_product_compiles_the_functions_of_its_size_alone():
     assert "vector_product.h" not in small + medium
 
 
+@pytest.mark.parametrize("shapes", [((900, 17, 17), (900, 17, 14)), ((3000, 4, 1), (3000, 1, 300))])
+def test_many_tiny_products_of_complex_numbers_are_loops(shapes):
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(-9, 10, s) + 1j * rng.integers(-9, 10, s) for s in shapes)
+    multiplied = ge2.jit(lambda a, b: a @ b)
+    assert "ge2_tiny_products_c128(" in multiplied.lower(a, b).as_text("c")
+    for threads in (1, 3):
+        with config.using(threads=threads):
+            np.testing.assert_array_equal(ge2.jit(lambda a, b: a @ b)(a, b), a @ b)
+
+
+@pytest.mark.parametrize("dtype", DTYPES[:4])
+def test_the_edge_of_a_large_product_may_be_tiny(dtype):
+    """Of 1025 rows the last is a tile: of a matrix times another, and times itself transposed."""
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(-9, 10, s).astype(dtype) for s in ((1025, 64), (64, 64)))
+    with config.using(threads=3):
+        found = ge2.jit(lambda a, b: (a @ b, a @ a.T))(a, b)
+    np.testing.assert_array_equal(found[0], a @ b)
+    np.testing.assert_array_equal(found[1], a @ a.T)
+
+
 def test_thin_products_are_loops_and_tiny_ones_are_written_for_their_size():
     def text(m, n):
         f = ge2.jit(lambda a, b: a @ b)

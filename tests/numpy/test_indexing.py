@@ -378,3 +378,18 @@ def test_an_integer_beside_index_arrays_drops_an_axis_of_size_one(shape: tuple[i
             with config.using(executor="reference"):
                 found = ge2.jit(f, static_argnums=4)(x, i, a, v, way)
             np.testing.assert_array_equal(found, f(x, i, a, v, way), str((names, way)))
+
+
+EMPTY = [[[]], [[[]]], ([[]], [[]]), (slice(None), [[], []]), (0, [[]])]
+
+
+@pytest.mark.parametrize("key", EMPTY, ids=str)
+def test_nested_empty_lists_are_indices_of_none(key: Any) -> None:
+    def f(x: Any) -> Any:
+        y = x * 1
+        y[key] = 7
+        return x[key], y
+
+    for got, want in zip(traced(f, X), f(X), strict=True):
+        np.testing.assert_array_equal(got, want)
+        assert got.shape == want.shape and got.dtype == want.dtype

@@ -7,6 +7,7 @@ that has no candidates fails, as does one that answers where NumPy raises.
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -15,7 +16,7 @@ import pytest
 
 import ge2
 import ge2.numpy as gnp
-from ge2.base.errors import Ge2Error
+from ge2.base.errors import Ge2Error, InPlaceError
 from ge2.numpy.rare.applying import REASONS
 from tests.numpy.agreement import NEWEST, quietly
 
@@ -203,3 +204,38 @@ def test_out_is_written_by_keyword_and_by_position(name: str) -> None:
     for module in (gnp, np):
         traced = quietly(ge2.make_jaxpr(partial(written, module)), *given)
         compared(want, leaves(quietly(traced, *given))[: len(given)], name)
+
+
+OUTS: dict[str, Callable[[Any, Any], Any]] = {
+    "all": lambda x, out: np.all(x > 0, axis=0, out=out),
+    "any": lambda x, out: (x > 0).any(axis=0, out=out),
+    "logical_and.reduce": lambda x, out: np.logical_and.reduce(x, axis=0, out=out),
+    "mean": lambda x, out: np.mean(x, axis=0, out=out),
+    "std": lambda x, out: x.std(axis=0, out=out),
+    "max": lambda x, out: np.max(x, axis=0, out=out),
+    "cumsum": lambda x, out: x[0].cumsum(out=out),
+    "nansum": lambda x, out: np.nansum(x, axis=0, out=out),
+    "median": lambda x, out: np.median(x, axis=0, out=out),
+    "clip": lambda x, out: np.clip(x[0], 0, 2, out=out),
+    "round": lambda x, out: np.round(x[0], 1, out=out),
+    "concatenate": lambda x, out: np.concatenate([x[0, :2], x[1, :1]], out=out),
+}
+
+
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "c16"])
+@pytest.mark.parametrize("f", OUTS.values(), ids=OUTS)
+def test_out_takes_what_is_cast_to_its_kind(f: Callable[[Any, Any], Any], dtype: str) -> None:
+    def g(x: Any) -> Any:
+        out = np.zeros_like(x[0], dtype)
+        f(x, out)
+        return out
+
+    x = np.array([[1.5, -2.0, 0.25], [3.0, 4.0, -1.0]])
+    got, want = ge2.jit(g)(x), g(x)
+    assert got.dtype == want.dtype
+    np.testing.assert_allclose(got, want, rtol=2e-3 if dtype == "f2" else 1e-6)
+
+
+def test_out_of_a_product_is_of_its_dtype() -> None:
+    with pytest.raises(InPlaceError, match="cannot be cast to the dtype of out"):
+        ge2.jit(lambda x: np.dot(x, x, out=np.zeros_like(x, np.float32)))(np.eye(2))

@@ -223,3 +223,37 @@ def test_known_elements_are_numpys_business() -> None:
         return (x[:, np.unique(k)] ** 2).sum() + gnp.hanning(4)[k[0]]  # as grad knows k
 
     np.testing.assert_allclose(ge2.grad(f)(X, K), np.where(np.arange(4) < 3, 2 * X, 0))
+
+
+ALIASES: dict[str, Callable[[Any, Any], Any]] = {
+    "nan_to_num": lambda np, x: np.nan_to_num(x, copy=False),
+    "nan_to_num(x=)": lambda np, x: np.nan_to_num(x=x, copy=False),
+    "a copy of nan_to_num": lambda np, x: np.nan_to_num(x),
+    "astype": lambda np, x: np.astype(x, float, copy=False),
+    "a copy of astype": lambda np, x: np.astype(x, float),
+    "real_if_close": lambda np, x: np.real_if_close(x),
+    "linalg.matrix_transpose": lambda np, x: np.linalg.matrix_transpose(x),
+    "linalg.diagonal": lambda np, x: np.linalg.diagonal(x),
+    "linalg.matrix_power": lambda np, x: np.linalg.matrix_power(x, 1),
+    "sliding_window_view": lambda np, x: np.lib.stride_tricks.sliding_window_view(x, 2, 1),
+}
+
+
+@pytest.mark.parametrize("alias", ALIASES.values(), ids=ALIASES)
+def test_memory_is_shared_as_in_numpy_by_either_spelling(alias: Any) -> None:
+    given = np.array([[np.nan, 1.0, 2.0], [3.0, 4.0, 5.0], [6.0, 7.0, 8.0]])
+    writable = alias(np, given.copy()).flags.writeable
+
+    def seen(spelling: Any, x: Any) -> tuple[Any, Any, Any]:
+        x = x * 1.0
+        y = alias(spelling, x)
+        x[...] = 5
+        later = y * 1.0
+        if writable:
+            y[...] = 7
+        return x, y, later
+
+    for spelling in (gnp, np):
+        got = ge2.jit(lambda x, spelling=spelling: seen(spelling, x))(given)
+        for y, w in zip(got, seen(np, given), strict=True):
+            np.testing.assert_array_equal(y, w)

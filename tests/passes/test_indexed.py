@@ -52,11 +52,12 @@ def test_of_long_rows_only_those_that_are_gone_through_anyway() -> None:
         assert not {"gather", "scatter_add"} & {e.op.name for e in match(graph(seen)).eqns}
 
 
-def test_where_regions_read_at_indices_only_short_rows_are_compared() -> None:
-    text = PICK.replace("4,5]", "4,300]")
+def test_where_regions_read_at_indices_no_row_is_compared_for_an_element_alone() -> None:
     beside_gathers = Context(gathers=True)
-    assert match(graph(text), beside_gathers) == graph(text) != match(graph(text))
-    assert match(graph(PICK), beside_gathers) != graph(PICK)
+    for text in (PICK, PICK.replace("4,5]", "4,300]")):
+        assert match(graph(text), beside_gathers) == graph(text) != match(graph(text))
+    folded = PICK.replace("let\n", "let\n    s:f32[4] = reduce_max[axes=(1,)] z\n")
+    assert match(graph(folded.replace("in (p,)", "in (p, s)")), beside_gathers) != graph(folded)
 
 
 REGION = """{ lambda ; z:f32[4,5] y:i64[4]. let

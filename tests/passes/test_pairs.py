@@ -92,16 +92,30 @@ def test_what_is_no_mirror_is_folded_both_ways(f: Any, rng: np.random.Generator)
     check(graph, mirrored(graph, SMALL), rng.normal(size=(12, 3)))
 
 
+def test_a_value_and_its_gradient_go_through_pairs_along_one_axis(rng: np.random.Generator) -> None:
+    graph = simplify(ge2.make_jaxpr(ge2.value_and_grad(energy))(np.ones((12, 3))).graph)
+    found = mirrored(
+        graph, Context(tuning=Tuning(short_sums=ShortSums(elements=1, times=1, lines=4, terms=4)))
+    )
+    over = [e.op.axes for e in found.eqns if e.op.name == "reduce_sum"]  # type: ignore[attr-defined]
+    assert over == [(2,), (0,), (0,), (0,)]
+    check(graph, found, rng.normal(size=(12, 3)))
+
+
 def test_signs_of_infinite_quotients_stay() -> None:
     graph = simplify(ge2.make_jaxpr(slope)(np.ones((12, 3))).graph)
     assert folds(mirrored(graph, SMALL)) == folds(graph) == 2
 
 
 def test_factors_are_after_the_sum() -> None:
-    graph = simplify(ge2.make_jaxpr(lambda p: ((p[:, None] - p) * -0.25).sum(0))(np.ones(12)).graph)
-    last = mirrored(graph, SMALL).eqns[-1]
-    assert (last.op.name, last.outs[0].type.shape) == ("mul", (12,))
-    check(graph, mirrored(graph, SMALL), np.arange(12.0))
+    """If it overflows no sooner then."""
+    for factor, shape in ((-4.0, (12,)), (3.0, (12, 12)), (0.25, (12, 12))):
+        graph = ge2.make_jaxpr(lambda p, by=factor: ((p[:, None] - p) * by).sum(0))(
+            np.ones(12)
+        ).graph
+        found = mirrored(simplify(graph), SMALL)
+        assert [e.outs[0].type.shape for e in found.eqns if e.op.name == "mul"] == [shape]
+        check(graph, found, np.arange(12.0))
 
 
 def test_sums_of_arrays_stay_what_they_are() -> None:

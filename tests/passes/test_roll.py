@@ -247,6 +247,17 @@ def test_numbers_that_differ_are_no_elements_of_a_gpus_loop():
     assert not loops(driven, np.empty(1000), context=Context(H200))
 
 
+def test_rounds_of_several_kernels_that_differ_in_numbers_stay_as_they_are():
+    """In straight code they are compiled once as well, and fused with those beside them."""
+
+    def f(x, w):
+        for i in range(24):
+            x = np.tanh(x @ w) * np.cos(0.3 * i)
+        return x
+
+    assert not loops(f, X, WX)
+
+
 def test_the_period_of_a_loop_that_repeats_within_an_iteration():
     """Four times the same right side: what repeats soonest is not the iteration."""
 

@@ -85,6 +85,10 @@ VIEW: dict[str, Callable[[Any, Any], Any]] = {
     "a.real":              lambda a, b: a.real,
     "next(iter(a))":       lambda a, b: next(iter(a)),
     "list(a)[-1]":         lambda a, b: list(a)[-1],
+    "np.astype(a, copy=False)": lambda a, b: np.astype(a, a.dtype, copy=False),
+    "np.real_if_close(a)": lambda a, b: np.real_if_close(a),
+    "np.nan_to_num(x=a, copy=False)": lambda a, b: np.nan_to_num(x=a, copy=False),
+    "sliding_window_view(a)": lambda a, b: np.lib.stride_tricks.sliding_window_view(a, 1, 0),
     "np.einsum('ij->ji', a)": lambda a, b: np.einsum("ij->ji", a),
 }
 # fmt: on

@@ -212,7 +212,9 @@ def parts_of(p: Any, t: ArrayType, alone: int) -> list[Any]:
         raise InputError(
             f"a single {p} as an index is not supported", where=here(), fix="x[None], or np.where"
         )
-    x = lift(p) if kind is not list or len(p) else np.zeros(0, np.intp)
+    x = lift(p)
+    if kind is list and not type_of(x).size:
+        x = np.zeros(type_of(x).shape, np.intp)  # of no numbers, which NumPy has as floats
     own = type_of(x)
     if own.dtype == BOOL:
         x = x if (known := known_elements(x)) is None else known

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from ge2.numpy.rare.grids import sliding_window_view
+import numpy as np
+
+from ge2.numpy.late import sharing
+from ge2.numpy.rare import grids
 from ge2.numpy.shapes import broadcast_arrays, broadcast_shapes, broadcast_to
+
+sliding_window_view = sharing(grids.sliding_window_view, np.lib.stride_tricks.sliding_window_view)
+broadcast_to = sharing(broadcast_to, np.broadcast_to)
+broadcast_arrays = sharing(broadcast_arrays, np.broadcast_arrays)
 
 __all__ = ["broadcast_arrays", "broadcast_shapes", "broadcast_to", "sliding_window_view"]

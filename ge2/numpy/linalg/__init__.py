@@ -16,6 +16,7 @@ from ge2.ir import type_of
 from ge2.numpy import elementwise as e
 from ge2.numpy import products, shapes
 from ge2.numpy.composite import where
+from ge2.numpy.late import sharing
 from ge2.numpy.linalg.equations import (
     cholesky,
     det,
@@ -214,6 +215,11 @@ def cond(x: Any, p: Any = None) -> Any:
     undefined = e.logical_not(some(e.isnan(x), (-2, -1)))
     return where(e.logical_and(e.isnan(r), undefined), np.inf, r)
 
+
+matrix_transpose, diagonal = (
+    sharing(matrix_transpose, np.linalg.matrix_transpose),
+    sharing(diagonal, np.linalg.diagonal),
+)
 
 publish(globals())
 

@@ -211,7 +211,9 @@ def rolled(
     without the first ones that repeat. `turned`: whether products read turned arrays as quickly as
     others.
     """
-    for first, last in runs([key_of(e, turned) for e in eqns[start:stop]], period, tuning):
+    # rounds of several kernels are compiled once in straight code, too, and run quicker there
+    differ = turned and all(isinstance(e.op, FUSED) for e in eqns[start : start + period])
+    for first, last in runs([key_of(e, differ) for e in eqns[start:stop]], period, tuning):
         for skipped in range(min(2 * period, last - first)):
             count = (last - first - skipped) // period
             if count < tuning.rounds or count * period < tuning.equations:

@@ -22,6 +22,7 @@ from ge2.ops.pointlike import Elementwise, Pointlike, Pointwise
 from ge2.ops.shape import BroadcastInDim, Identity, Reshape, Rev, Slice, Transpose
 from ge2.ops.sort import BitcastConvertType
 from ge2.program import volume
+from ge2.targets.c.lapack import by_lapack
 
 # -------- Steps of a program as NumPy spells them: views, products as those of matrices, and
 # references.
@@ -33,8 +34,8 @@ def note(eqn: Eqn) -> str:
 
 
 def reference_of(eqn: Eqn) -> Any:
-    """The reference, given arrays where it was given Python numbers, whose errors say the line."""
-    reference, types = eqn.op.reference, [a.type for a in eqn.inputs]
+    """The reference, or LAPACK, given arrays in place of Python numbers; its errors say the line."""
+    reference, types = by_lapack(eqn) or eqn.op.reference, [a.type for a in eqn.inputs]
     weak = any(t.weak for t in types)
 
     def converted(*xs: Any) -> Any:

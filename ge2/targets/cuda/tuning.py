@@ -158,7 +158,7 @@ class Columns:
     each: int = 8
     pairs: int = 1 << 20
     crossed: int = 4
-    computing: int = 1024
+    computing: int = 512
     others: int = 24
     address: int = 3
     short: int = (
@@ -271,7 +271,7 @@ class Scatters:
     # 32 blocks 65536 took 14 us of an H200 for each digit
     tile: int = 2048
     tiles: int = 2
-    cleared: int = 32  # places of which a thread looks for those that have no update
+    cleared: int = 64  # places of which a thread looks for those that have no update
     helpers: int = 8  # threads that look for what is before one update
     # sums that need no order: from so many updates on, up to 2^bits, whose rows are no longer,
     unordered: int = 1 << 11

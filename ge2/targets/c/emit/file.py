@@ -12,7 +12,7 @@ from typing import Any, ClassVar, final
 from ge2.base.record import record
 from ge2.base.source import pattern
 from ge2.codegen.environment import render
-from ge2.codegen.text import CKernel, Sharing, Text, checked, coded
+from ge2.codegen.text import Argument, CKernel, Sharing, Text, checked, coded, declarations
 from ge2.codegen.text import length as length_of_text
 from ge2.targets.c.emit import headers
 from ge2.targets.c.tuning import Files
@@ -51,10 +51,30 @@ class Braces:
     kind: ClassVar = "braces"
 
 
+WORD = pattern(r"\b[A-Za-z_]\w*")
+VARIABLE = pattern(
+    r"(?P<type>(?:const )?\w+ (?:_Complex )?\*?)(?P<name>\w+)(?P<size>\[[^\]]+\])?(?: = .*)?;"
+)
+
+
+@final
+@record
+class Read:
+    """A parameter or variable of a kernel that its tasks read: by a pointer, if it is an array on
+    the stack, which nobody else has.
+    """
+
+    type: str
+    name: str
+    array: bool = False
+
+
 @final
 @record
 class Tasks:
-    """A loop that threads share, in tasks: their number and that of the threads have names."""
+    """A loop that threads share, in tasks: their number and that of the threads have names. With
+    `reads` it is a function of its own, which takes these.
+    """
 
     count: str
     rounds: str
@@ -64,6 +84,7 @@ class Tasks:
     body: tuple[Stage, ...]
     sharing: Sharing
     after: tuple[Stage, ...]
+    reads: tuple[Read, ...] = ()
     kind: ClassVar = "tasks"
 
 
@@ -103,6 +124,50 @@ def length(stage: Stage) -> int:
         return length_of_text(stage)
     assert isinstance(stage, For | Braces | Tasks)  # others are of programs
     return 1 + sum(map(length, stage.body))
+
+
+def with_reads(body: Sequence[Stage], arguments: Sequence[Argument]) -> tuple[Stage, ...]:
+    """The stages of a kernel, whose tasks are functions of all that they read: so they are compiled
+    once, for one thread and for several.
+    """
+    known = {a.name: Read(a.type, a.name) for a in arguments if a.kind != "threads"}
+    found = list[Stage]()
+    for at, stage in enumerate(body):
+        if isinstance(stage, Tasks):
+            words = set(WORD.findall(" ".join(coded(stage.body))))
+            reads = tuple(each for name, each in known.items() if name in words)
+            found.append(replace(stage, reads=reads))
+        else:
+            found.append(stage)
+        for text in stage.after if isinstance(stage, Tasks) else (stage,):
+            variables = variables_of(text)
+            if variables is None:
+                return (*found, *body[at + 1 :])
+            known.update(variables)
+    return tuple(found)
+
+
+def variables_of(stage: Stage) -> dict[str, Read] | None:
+    """The variables that a statement declares; None if it is not known what they are.
+
+    >>> variables_of(Text("double *sums = (double *)(scratch + 8);"))
+    {'sums': Read(type='double *', name='sums', array=False)}
+    >>> variables_of(Text("const float x = a[0];"))
+    {'x': Read(type='float ', name='x', array=False)}
+    >>> variables_of(Text("double kept[24];"))
+    {'kept': Read(type='double *', name='kept', array=True)}
+    """
+    if not isinstance(stage, Text) or stage.body or stage.pragma:
+        return {}
+    names, found = [*declarations(stage.code.rstrip(";"))], VARIABLE.fullmatch(stage.code)
+    if not names:
+        return {}
+    if found is None or names != [found["name"]]:
+        return None
+    ctype, array = found["type"], bool(found["size"])
+    if not ctype.endswith("*"):
+        ctype = ctype.removeprefix("const ")
+    return {names[0]: Read(f"{ctype}*" if array else ctype, names[0], array)}
 
 
 @final

@@ -43,7 +43,7 @@ from ge2.targets.c.emit import (
     taken_in,
     vectorises,
 )
-from ge2.targets.c.emit.file import Braces, Cut, For, Partial, Stage, Tasks, length
+from ge2.targets.c.emit.file import Braces, Cut, For, Partial, Stage, Tasks, length, with_reads
 from ge2.targets.c.emit.statements import (
     BLOCKED,
     ORDER,
@@ -153,7 +153,7 @@ class Writer(Statements):
         arguments.sort(key=lambda a: ORDER.index(a.kind))
         return CKernel(
             self.region.kind, self.text, tuple(arguments), (), len(self.region.graph.eqns), total,
-            tuple(self.helpers), template="c/region.c.jinja", view=tuple(body),
+            tuple(self.helpers), template="c/region.c.jinja", view=with_reads(body, arguments),
         )  # fmt: skip
 
     # -- loops

@@ -482,9 +482,10 @@ def by_blas(
     called(arguments, a, b, sizes, few)
     arguments.append(Argument("const ge2_services *lib", "services"))
     left, right = (f"{name}, {name}_batch, {name}_row, {name}_column" for name in "ab")
-    count, m, n, _ = sizes
+    count, m, n, k = sizes
     vector = count == 1 and 1 in (m, n) and suffix in ("f32", "f64")
-    name = "product_with_vector" if vector else "products"
+    name = "tiny_products" if m * n * k <= TINY else "products"
+    name = "product_with_vector" if vector else name
     return Text(
         f"ge2_{name}_{suffix}(lib, threads, count, rows, columns, inner, {left}, {right}, c);"
     )

@@ -25,7 +25,8 @@ from ge2.passes.fusion_group import round_halves
 from ge2.passes.indices import in_order, orientation
 from ge2.targets.cuda.attention_tuning import AttentionTile
 from ge2.targets.cuda.emit import CudaKernel, Fixed
-from ge2.targets.cuda.emit.columnwise import Lanes, Stage
+from ge2.targets.cuda.emit.columnwise import Lanes
+from ge2.targets.cuda.emit.lane_view import Stage
 from ge2.targets.cuda.emit.region import Problem, mentions, unrolled
 from ge2.targets.cuda.emit.special_reductions import Kernels
 from ge2.targets.cuda.emit.words import STORED, SUFFIX, label

@@ -10,105 +10,20 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import ClassVar, final
+from typing import final
 
-from ge2.base.record import record
 from ge2.codegen.axes import ALWAYS, Loop, Spec, Work, nest
 from ge2.codegen.kernel_values import Param
 from ge2.codegen.text import Text, guard
 from ge2.ops.random import Draw
 from ge2.targets.cuda.emit import CudaKernel, Fixed, words
+from ge2.targets.cuda.emit.lane_view import End, LanesView, Lying, Pack, RowLoop, Stage, single
 from ge2.targets.cuda.emit.region import Plain, Problem, Statements, power, tested
 from ge2.targets.cuda.emit.special_reductions import Kernels, Partials, narrow, part
 from ge2.targets.cuda.emit.windows import Windows
 from ge2.targets.cuda.emit.words import HELD, STORED, Places
 from ge2.targets.cuda.limits import WARP, Chip
 from ge2.targets.cuda.tuning import Columns
-
-
-@final
-@record
-class Pack:
-    """What is done with a thread's neighbours: reads, statements for each of them, writes."""
-
-    at: int
-    reads: tuple[Text, ...]
-    elements: tuple[Text, ...]
-    writes: tuple[Text, ...]
-    kind: ClassVar = "pack"
-
-
-@final
-@record
-class RowLoop:
-    """A loop over rows; in narrow blocks a thread reads some of them at once. `turns`: rows that it goes
-    through without a look at the end, if any number of them.
-    """
-
-    at: int
-    states: tuple[words.Stage, ...]
-    row: str
-    count: str
-    split: tuple[Text, ...]
-    narrow: bool
-    start: str = ""
-    step: str = ""
-    unroll: int = 0
-    braces: bool = True
-    turns: int = 0
-    rooms: tuple[Text, ...] = ()
-    reads: tuple[Text, ...] = ()
-    kind: ClassVar = "rows"
-
-
-@final
-@record
-class End:
-    """The end of a loop over rows, which is one of loops over `turns` of them, or has braces."""
-
-    at: int
-    after: tuple[words.Stage, ...]
-    turns: bool
-    braces: bool
-    kind: ClassVar = "end"
-
-
-Stage = Plain | Pack | RowLoop | End
-
-
-@final
-@record
-class Lying:
-    """How threads lie: in which form, the place along other axes, how many packs there are, and
-    the axis of neighbours.
-    """
-
-    form: str
-    places: tuple[Text, ...] = ()
-    count: str = ""
-    row: str = ""
-    extent: str = ""
-    line: str = ""  # the row, of several
-    last: str = ""  # the last pack of a row, which threads beyond it have too
-
-
-@final
-@record
-class LanesView:
-    """What `templates/cuda/pointwise.cu.jinja` and `columnwise.cu.jinja` print."""
-
-    index: str
-    packed: bool
-    lying: Lying
-    block: int
-    stages: tuple[Stage, ...]
-
-
-def single(stages: Sequence[Stage]) -> bool:
-    """True if it is one statement."""
-    lines = [line for s in stages if isinstance(s, Plain) for line in s.lines]
-    alone = len(lines) == 1 and all(isinstance(s, Plain) for s in stages)
-    return alone and not lines[0].body and not lines[0].pragma
 
 
 def crosses(problem: Problem, over: frozenset[int], tuning: Columns) -> bool:
@@ -119,13 +34,14 @@ def crosses(problem: Problem, over: frozenset[int], tuning: Columns) -> bool:
     if (
         not over
         or over == frozenset(axes.sizes)
+        or problem.placed  # read element by element
         or any(
             not over.isdisjoint(on := {a for a, s in strides.items() if s}) and on - over
             for strides in axes.strides.values()
         )
     ):
         return False
-    kept = math.prod(n for a, n in axes.sizes.items() if a not in over)
+    kept = axes.sizes[problem.lane_of(a for a in axes.sizes if a not in over)]
     works = [w for w in problem.works if w.kind == "compute" and w.axes & over and w.axes - over]
     many = math.prod(axes.sizes.values()) >= tuning.pairs and kept >= WARP * tuning.crossed
     return many and sum(w.cost for w in works) >= tuning.each
@@ -354,7 +270,13 @@ class Lanes:
         )
         template = "columnwise" if self.over else "pointwise"
         fixed = (
-            [Fixed("PACK", self.pack, "neighbours along the lane, of a thread")]
+            [
+                Fixed(
+                    "PACK",
+                    self.pack,
+                    f"{'columns' if self.apart else 'neighbours along the lane'}, of a thread",
+                )
+            ]
             if self.pack > 1
             else []
         )
@@ -543,7 +465,11 @@ class Lanes:
         ):
             return []
         axes, sizes = sorted(w.y.axes), self.problem.axes.sizes
-        if axes[-1:] != [self.lane] or (len(axes) > 1 and sizes[self.lane] % self.pack):
+        if (
+            self.apart
+            or axes[-1:] != [self.lane]
+            or (len(axes) > 1 and sizes[self.lane] % self.pack)
+        ):
             return []
         name, key = f"{self.said.name(w.y)}_at", ", ".join(map(self.said.operand, w.xs))
         some = f"ge2_random_some<{HELD[w.y.dtype]}, PACK>({key}, {self.places.among(axes)})"

@@ -11,7 +11,7 @@ from ge2.codegen.text import Operand, Text
 from ge2.ir import Var
 from ge2.ops.graphs.region import Region
 from ge2.targets.cuda.emit import CudaKernel, Fixed
-from ge2.targets.cuda.emit.columnwise import Stage
+from ge2.targets.cuda.emit.lane_view import Stage
 from ge2.targets.cuda.emit.words import HELD
 from ge2.targets.cuda.limits import Chip
 from ge2.targets.cuda.products.small import THREADS, Lines, Small, SmallRegion

@@ -55,7 +55,7 @@
 #define GE2_ATTEND(S, T)                                                                                            \
     typedef T ge2_vector_##S __attribute__((vector_size(GE2_VECTOR), aligned(sizeof(T)), may_alias));               \
     typedef T ge2_four_##S __attribute__((vector_size(4 * sizeof(T)), aligned(sizeof(T)), may_alias));              \
-    static __attribute__((noinline, unused)) GE2_FUSED void ge2_attend_product_##S(                                 \
+    GE2_SINGLE GE2_FUSED void ge2_attend_product_##S(                                                               \
         int add, int64_t m, int64_t n, int64_t k, const T *a, int64_t a_row, int64_t a_column, const T *b,          \
         int64_t b_row, T *restrict c, int64_t c_row) {                                                              \
         GE2_FUSE                                                                                                    \
@@ -84,7 +84,7 @@
                 c[i * c_row + j] = sum;                                                                             \
             }                                                                                                       \
     }                                                                                                               \
-    static __attribute__((noinline, unused)) void ge2_attend_turned_##S(                                            \
+    GE2_SINGLE void ge2_attend_turned_##S(                                                                          \
         int64_t rows, int64_t columns, const T *from, int64_t step, T *restrict to, int64_t lead) {                 \
         int64_t i = 0;                                                                                              \
         GE2_FOURS(S, T)                                                                                             \

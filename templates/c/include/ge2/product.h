@@ -143,8 +143,8 @@ GE2_ROWS_COMPLEX(c128, double _Complex, double)
     }
 
 /* The same, as a function: sizes that are not known, or not small, are not worth a text of their own. */
-#define GE2_PRODUCT_ANY(S, T)                                                                                       \
-    GE2_SINGLE void ge2_product_any_##S(                                                                            \
+#define GE2_PRODUCT_SIZELESS(NAME, HOW, S, T)                                                                       \
+    HOW void NAME(                                                                                                  \
         int64_t m, int64_t n, int64_t k, const T *a, int64_t a_row, int64_t a_column, const T *b, int64_t b_row,    \
         int64_t b_column, T *c, int64_t c_row) {                                                                    \
         if (n == 1 && k > 16 && a_column == 1 && b_row == 1)                                                        \
@@ -152,7 +152,15 @@ GE2_ROWS_COMPLEX(c128, double _Complex, double)
         else                                                                                                        \
             ge2_product_loops_##S(m, n, k, a, a_row, a_column, b, b_row, b_column, c, c_row);                       \
     }
+#define GE2_PRODUCT_ANY(S, T) GE2_PRODUCT_SIZELESS(ge2_product_any_##S, GE2_SINGLE, S, T)
 
+/* What is left at the edge of a large product: seldom, so that gcc does less to it, which takes a quarter of the time. Real
+   numbers have the same bits then; complex ones do not. */
+#define GE2_EDGE_f32 GE2_CALLER
+#define GE2_EDGE_f64 GE2_CALLER
+#define GE2_EDGE_c64 GE2_SINGLE
+#define GE2_EDGE_c128 GE2_SINGLE
+#define GE2_PRODUCT_EDGE(S, T) GE2_PRODUCT_SIZELESS(ge2_product_edge_##S, GE2_EDGE_##S, S, T)
 
 /* One of at most GE2_TINY multiplications. Where its sizes stand in the text its loops are written for them, and part
    of the caller. */
@@ -208,6 +216,7 @@ GE2_ROWS_COMPLEX(c128, double _Complex, double)
     GE2_PRODUCT_STRANDS(S, T)                                                                                       \
     GE2_PRODUCT_SMALL(S, T)                                                                                         \
     GE2_PRODUCT_ANY(S, T)                                                                                           \
+    GE2_PRODUCT_EDGE(S, T)                                                                                          \
     GE2_PRODUCT_TINY(S, T)                                                                                          \
     GE2_PRODUCT_THIN(S, T)                                                                                          \
     GE2_PRODUCT_VECTOR(S, T, GEMV, ALPHA, ONE, ZERO)                                                                \
@@ -253,9 +262,15 @@ GE2_ROWS_COMPLEX(c128, double _Complex, double)
         const ge2_services *lib, int64_t m, int64_t n, int64_t k, const T *a, int64_t a_row, int64_t a_column,      \
         const T *b, int64_t b_row, int64_t b_column, T *c, int64_t c_row) {                                         \
         if (m * n * k <= GE2_TINY)                                                                                  \
-            ge2_product_any_##S(m, n, k, a, a_row, a_column, b, b_row, b_column, c, c_row);                         \
+            ge2_product_edge_##S(m, n, k, a, a_row, a_column, b, b_row, b_column, c, c_row);                        \
         else                                                                                                        \
             ge2_product_by_blas_##S(lib, m, n, k, a, a_row, a_column, b, b_row, b_column, c, c_row);                \
+    }                                                                                                               \
+    GE2_FN void ge2_product_of_many_##S(                                                                            \
+        const ge2_services *lib, int64_t m, int64_t n, int64_t k, const T *a, int64_t a_row, int64_t a_column,      \
+        const T *b, int64_t b_row, int64_t b_column, T *c, int64_t c_row) {                                         \
+        (void)lib;                                                                                                  \
+        ge2_product_any_##S(m, n, k, a, a_row, a_column, b, b_row, b_column, c, c_row);                             \
     }                                                                                                               \
     /* One that is no work for several threads, of ours or of the BLAS. */                                          \
     GE2_FN void ge2_product_alone_##S(                                                                              \
@@ -321,9 +336,10 @@ GE2_FN int64_t ge2_tile(int64_t size, int64_t work) {
     }
 
 /* `count` products, in tiles of their rows or columns that a team shares. The sizes alone decide the tiles, so the
-   bits are the same for any number of threads. */
-#define GE2_PRODUCT_TILES(S, T)                                                                                     \
-    GE2_CALLER void ge2_products_##S(                                                                               \
+   bits are the same for any number of threads. Of many products that are tiny, each is done by
+   loops. */
+#define GE2_PRODUCT_IN_TILES(NAME, ONE, S, T)                                                                       \
+    GE2_CALLER void NAME(                                                                                           \
         const ge2_services *lib, int threads, int64_t count, int64_t m, int64_t n, int64_t k, const T *a,           \
         int64_t a_batch, int64_t a_row, int64_t a_column, const T *b, int64_t b_batch, int64_t b_row,               \
         int64_t b_column, T *c) {                                                                                   \
@@ -332,7 +348,7 @@ GE2_FN int64_t ge2_tile(int64_t size, int64_t work) {
             const int alone = work > GE2_WAKING && lib->set_blas_threads;                                           \
             if (alone) ge2_products_begin(lib);                                                                     \
             for (int64_t i = 0; i < count; i++)                                                                     \
-                ge2_product_##S(                                                                                    \
+                ONE(                                                                                                \
                     lib, m, n, k, a + i * a_batch, a_row, a_column, b + i * b_batch, b_row, b_column,               \
                     c + i * m * n, n);                                                                              \
             if (alone) ge2_products_end(lib);                                                                       \
@@ -351,7 +367,7 @@ GE2_FN int64_t ge2_tile(int64_t size, int64_t work) {
             ge2_begin(&team);                                                                                       \
             _Pragma("omp for schedule(dynamic, task) nowait") for (int64_t t = 0; t < tiles; t++) {                 \
                 const int64_t i = t / (down * along), top = t / along % down * high, left = t % along * wide;       \
-                ge2_product_##S(                                                                                    \
+                ONE(                                                                                                \
                     lib, ge2_least(high, m - top), ge2_least(wide, n - left), k,                                    \
                     a + i * a_batch + top * a_row, a_row, a_column, b + i * b_batch + left * b_column, b_row,       \
                     b_column, c + i * m * n + top * n + left, n);                                                   \
@@ -361,5 +377,8 @@ GE2_FN int64_t ge2_tile(int64_t size, int64_t work) {
         ge2_over(&team);                                                                                            \
         ge2_products_end(lib);                                                                                      \
     }
+#define GE2_PRODUCT_TILES(S, T)                                                                                     \
+    GE2_PRODUCT_IN_TILES(ge2_products_##S, ge2_product_##S, S, T)                                                   \
+    GE2_PRODUCT_IN_TILES(ge2_tiny_products_##S, ge2_product_of_many_##S, S, T)
 
 #endif

@@ -12,7 +12,7 @@ enum { GE2_LONG_RUN = 32 };
 
 GE2_FN int ge2_bits(uint64_t x) { return x ? 64 - __builtin_clzll(x) : 0; }
 
-/* ge2_lines_sort_f64: line[n] in place. ge2_lines_values_f64: the elements of x, sorted, in line[n]; NumPy leaves zeros of
+/* ge2_lines_sort_f64: line[n] in place, by ge2_lines_heap_f64 where NumPy's sort was not found. ge2_lines_values_f64: the elements of x, sorted, in line[n]; NumPy leaves zeros of
  * both signs in any order, so they are written again, in theirs. */
 #define GE2_LINES(t, T, MINUS_ZERO) \
     GE2_FN void ge2_lines_sink_##t(T *heap, int64_t n, int64_t at, T x) { \
@@ -23,17 +23,20 @@ GE2_FN int ge2_bits(uint64_t x) { return x ? 64 - __builtin_clzll(x) : 0; }
         } \
         heap[at] = x; \
     } \
-    static __attribute__((unused)) void ge2_lines_sort_##t(const ge2_services *lib, T *line, int64_t n) { \
-        if (lib->sort_##t) { \
-            lib->sort_##t(line, (intptr_t)n, 0); \
-            return; \
-        } \
+    GE2_CALLER void ge2_lines_heap_##t(T *line, int64_t n) { \
         for (int64_t at = n / 2 - 1; at >= 0; at--) ge2_lines_sink_##t(line, n, at, line[at]); \
         for (int64_t last = n - 1; last > 0; last--) { \
             const T x = line[last]; \
             line[last] = line[0]; \
             ge2_lines_sink_##t(line, last, 0, x); \
         } \
+    } \
+    static __attribute__((unused)) void ge2_lines_sort_##t(const ge2_services *lib, T *line, int64_t n) { \
+        if (lib->sort_##t) { \
+            lib->sort_##t(line, (intptr_t)n, 0); \
+            return; \
+        } \
+        ge2_lines_heap_##t(line, n); \
     } \
     GE2_FN void ge2_lines_values_##t( \
         const ge2_services *lib, const T *x, int64_t step, int64_t n, T *line) { \
@@ -62,8 +65,15 @@ GE2_LINES(f64, double, GE2_MINUS_ZERO_f64)
 
 /* ge2_lines_indices_f64: the indices that sort x, in line[n], which has room for 2 n pairs where keys have 64 bits. An
  * element is sorted as one number: its key less the least one, and its index in the lowest bits. Where that leaves no
- * place for the last bits of keys, runs of equals are sorted by whole keys, or the line by bytes if a run is long. */
+ * place for the last bits of keys, runs of equals are sorted by whole keys, or the line by bytes if a run is long
+ * (ge2_lines_pairs_f64). gcc does less to what is seldom run. */
 #define GE2_LINES_OF_INDICES(t, T, K) \
+    GE2_CALLER void ge2_lines_pairs_##t(const T *x, int64_t step, int64_t n, ge2_any_word *line) { \
+        ge2_pair_##t *pairs = (ge2_pair_##t *)line; \
+        for (int64_t i = 0; i < n; i++) pairs[i] = (ge2_pair_##t){ge2_sort_key_##t(x[i * step]), (uint32_t)i}; \
+        ge2_sort_##t(pairs, pairs + n, n); \
+        for (int64_t i = 0; i < n; i++) line[i] = pairs[i].index; \
+    } \
     static __attribute__((unused)) void ge2_lines_indices_##t( \
         const ge2_services *lib, const T *x, int64_t step, int64_t n, ge2_any_word *line) { \
         if (n < 1) return; \
@@ -82,10 +92,7 @@ GE2_LINES(f64, double, GE2_MINUS_ZERO_f64)
             for (to = from + 1; to < n && line[to] >> bits == line[from] >> bits; to++) \
                 ; \
             if (to - from > GE2_LONG_RUN) { \
-                ge2_pair_##t *pairs = (ge2_pair_##t *)line; \
-                for (int64_t i = 0; i < n; i++) pairs[i] = (ge2_pair_##t){ge2_sort_key_##t(x[i * step]), (uint32_t)i}; \
-                ge2_sort_##t(pairs, pairs + n, n); \
-                for (int64_t i = 0; i < n; i++) line[i] = pairs[i].index; \
+                ge2_lines_pairs_##t(x, step, n, line); \
                 return; \
             } \
             for (int64_t i = from + 1, at; i < to; i++) { \

@@ -25,8 +25,7 @@ GE2_FN ge2_root ge2_root_f32(float x) {
     return {value, ends ? near : inverse, ends};
 }
 /* a / root, for a that is far from all bounds, or one over a root: with an inverse that is rounded as a division rounds
-   a quotient and what is left of a are enough (Markstein), but where the quotient is about the least normal number,
-   then it is within one unit. */
+   a quotient and what is left of a are enough (Markstein); a quotient that is subnormal is within one unit. */
 GE2_FN float ge2_over_root_f32(float a, ge2_root by) {
     const float near = a * by.inverse;
     const float quotient = fmaf(fmaf(-by.value, near, a), by.inverse, near);
