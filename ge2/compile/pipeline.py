@@ -30,8 +30,8 @@ from ge2.passes.fold import constants_late
 from ge2.passes.fuse import fuse
 from ge2.passes.fusion_group import results_together
 from ge2.passes.indices import drawn, indexed, join_scatters, sums_of_zeros
+from ge2.passes.loops import sums_after
 from ge2.passes.loops.absorb_peeled import whole
-from ge2.passes.loops.hoist import sums_after
 from ge2.passes.loops.roll import roll
 from ge2.passes.loops.roll_offsets import roll_offsets
 from ge2.passes.loops.rolled_to_scan import stack, stack_all

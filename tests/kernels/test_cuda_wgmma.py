@@ -17,7 +17,7 @@ from ge2.ops.dot import DotGeneral
 from ge2.targets.cuda.device import Caps
 from ge2.targets.cuda.kernels.tensor_cores import in_turns, seconds
 from ge2.targets.cuda.limits import H200
-from ge2.targets.cuda.products.gemm import contraction
+from ge2.targets.cuda.products import contraction
 from ge2.targets.cuda.products.tensor_epilogue import Epilogue
 from tests.kernels.wgmma_cases import (
     ACTIVATIONS,

@@ -14,8 +14,8 @@ from ge2.base.config import config
 from ge2.choice.choose import choose
 from ge2.choice.problem import Pin, Problem, prefs
 from ge2.codegen.text import whole
+from ge2.compile import compile_graph
 from ge2.compile.catalog import select
-from ge2.compile.compile import compile_graph
 from ge2.ir import ArrayType
 from ge2.ops.sort import ArgSort, Sort
 from ge2.passes.reads import OrderStatistics

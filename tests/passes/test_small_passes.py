@@ -7,8 +7,8 @@ import pytest
 
 from ge2.base.config import config
 from ge2.base.source import Ge2Warning
+from ge2.compile import compile_graph
 from ge2.compile.catalog import interpret
-from ge2.compile.compile import compile_graph
 from ge2.compile.pipeline import LIMITED, PIPELINES, rewritten
 from ge2.ir import write
 from ge2.passes import TIDY

@@ -34,7 +34,7 @@ from ge2.targets.cuda.kernels.products import (
     unasked,
 )
 from ge2.targets.cuda.limits import Chip
-from ge2.targets.cuda.products.gemm import Contraction, contraction, tight
+from ge2.targets.cuda.products import Contraction, contraction, tight
 from ge2.targets.cuda.products.made import Making
 from ge2.targets.cuda.products.tensor_cores import TYPES, lying, tiles_of
 from ge2.targets.cuda.products.tensor_epilogue import Epilogue, RegionEpilogue

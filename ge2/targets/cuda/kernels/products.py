@@ -22,7 +22,7 @@ from ge2.targets.cuda.emit.special_reductions import Kernels, LibraryLaunch
 from ge2.targets.cuda.kernels.generated import Cuda, copying
 from ge2.targets.cuda.launch.library_call import Wanted
 from ge2.targets.cuda.limits import Chip, Limits
-from ge2.targets.cuda.products.gemm import (
+from ge2.targets.cuda.products import (
     SIDE,
     Along,
     Contraction,

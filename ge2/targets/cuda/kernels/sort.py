@@ -19,8 +19,8 @@ from ge2.targets.cuda.emit import CudaKernel, Fixed
 from ge2.targets.cuda.emit.special_reductions import Kernels
 from ge2.targets.cuda.emit.words import STORED, SUFFIX
 from ge2.targets.cuda.kernels.generated import NOTHING, CudaWays
+from ge2.targets.cuda.kernels.lines import BLOCK, LargestOfLines, Ranking, key_name, key_of
 from ge2.targets.cuda.kernels.moves import Grid, added
-from ge2.targets.cuda.kernels.top_k import BLOCK, LargestOfLines, Ranking, key_name, key_of
 from ge2.targets.cuda.limits import ASSUMED, GRID_MOST, WARP
 from ge2.targets.cuda.tuning import TopKs
 

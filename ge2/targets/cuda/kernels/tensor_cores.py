@@ -43,7 +43,7 @@ from ge2.targets.cuda.kernels.products import (
     multiple,
 )
 from ge2.targets.cuda.limits import Chip
-from ge2.targets.cuda.products.gemm import Contraction
+from ge2.targets.cuda.products import Contraction
 from ge2.targets.cuda.products.tensor_cores import (
     OF_GROUPS,
     Mma,

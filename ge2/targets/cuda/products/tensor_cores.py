@@ -15,7 +15,7 @@ from ge2.codegen.text import Argument, Operand, Text
 from ge2.targets.cuda.emit import CudaKernel, Fixed
 from ge2.targets.cuda.emit.words import FAR, STORED
 from ge2.targets.cuda.limits import Chip
-from ge2.targets.cuda.products.gemm import Along, Contraction
+from ge2.targets.cuda.products import Along, Contraction
 from ge2.targets.cuda.products.made import Made, Making, Source
 from ge2.targets.cuda.products.tensor_epilogue import Epilogue
 from ge2.targets.cuda.products.tiles import Wgmma, WgmmaTile
