@@ -294,7 +294,7 @@ class CudaSort(CudaWays):
         n, tuning = t.shape[op.axis], caps.chip.tuning.top_k
         counts = {
             REGISTERS: lambda: in_registers(n, t.dtype, op, tuning),
-            RANKED: lambda: -(-n // WARP) * n * OF_RANKED * min(n / WARP, 1),
+            RANKED: lambda: by_rank(n, t.dtype),
             SHARED: lambda: in_shared(n, tuning),
         }
         count = counts[variant.name]() if t.size else 0
@@ -329,6 +329,12 @@ def in_registers(
     each = COMPARATOR[split.words - 1]
     keys = split.keys * OF_KEY * split.words
     return (comparators * each + shuffled * (each // 2 + 2 * split.words) + keys) / split.lines
+
+
+def by_rank(n: int, dtype: np.dtype) -> float:
+    """The instructions of a warp for a line whose elements count those before them."""
+    team, words = min(WARP, 1 << (n - 1).bit_length()), max(key_of(dtype).itemsize // 4, 1)
+    return -(-n // WARP) * (n * OF_RANKED + OF_KEY * words) * words * team / WARP
 
 
 def in_shared(n: int, tuning: TopKs) -> float:
