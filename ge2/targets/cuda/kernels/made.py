@@ -34,11 +34,11 @@ from ge2.targets.cuda.kernels.tensor_cores import (
     thin,
     tiles_for,
 )
+from ge2.targets.cuda.product_tuning import WgmmaTile
 from ge2.targets.cuda.products import Contraction, contraction, tight
 from ge2.targets.cuda.products.made import Making, Source, elements, operations, unmade
 from ge2.targets.cuda.products.tensor_cores import unmatched
 from ge2.targets.cuda.products.tensor_epilogue import Epilogue
-from ge2.targets.cuda.products.tiles import WgmmaTile
 from ge2.targets.cuda.products.warp_groups import (
     WarpgroupProduct,
     left_of,

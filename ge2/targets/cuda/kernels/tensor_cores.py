@@ -43,6 +43,7 @@ from ge2.targets.cuda.kernels.products import (
     multiple,
 )
 from ge2.targets.cuda.limits import Chip
+from ge2.targets.cuda.product_tuning import WgmmaTile
 from ge2.targets.cuda.products import Contraction
 from ge2.targets.cuda.products.tensor_cores import (
     OF_GROUPS,
@@ -62,7 +63,6 @@ from ge2.targets.cuda.products.tensor_epilogue import (
     packs_alone,
     stored_alone,
 )
-from ge2.targets.cuda.products.tiles import WgmmaTile
 from ge2.targets.cuda.products.warp_groups import (
     WarpgroupProduct,
     of_operand,
