@@ -123,7 +123,7 @@ def problems() -> Iterator[tuple[str, Function, tuple[Any, ...]]]:
 
 def measured(budget: float, device: Any) -> set[str]:
     """Races for all problems; returns the kinds of devices that they were held on."""
-    from ge2.compile.compile import compile_graph
+    from ge2.compile import compile_graph
     from ge2.transforms.arguments import make_jaxpr
 
     end, kinds = time.monotonic() + budget, set[str]()

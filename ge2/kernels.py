@@ -33,8 +33,8 @@ from ge2.choice.problem import Measured as Measured
 from ge2.choice.problem import Pin as Pin
 from ge2.choice.problem import Prefs as Prefs
 from ge2.choice.problem import Problem, prefs
+from ge2.compile import how_to_make, stand_in
 from ge2.compile.catalog import catalog_of, check_family, family_names
-from ge2.compile.compile import how_to_make, stand_in
 from ge2.dispatch import jit
 from ge2.dispatch.pins import unpin as unpin
 from ge2.dispatch.pins import use as use

@@ -36,7 +36,7 @@ from ge2.targets.cuda.load.nvrtc import Order, compile_all
 from ge2.targets.cuda.emulator import OfflineDevice, limits_of
 from ge2.cli.show import assemblers
 from ge2.cli.demo import BATCH, SIZES, start, train_step
-from ge2.compile.compile import compile_graph
+from ge2.compile import compile_graph
 x = rng.random((BATCH, SIZES[0]), np.float32)
 y = rng.integers(0, SIZES[-1], BATCH)
 found = driver()

@@ -15,7 +15,7 @@ from ge2.base.errors import Ge2Error
 from ge2.base.record import record
 from ge2.base.source import count_words, size_words, table
 from ge2.cli import Look, add_executor, add_function, add_output, columns, deliver, named
-from ge2.compile.compile import compile_graph, how_to_make, stand_in
+from ge2.compile import compile_graph, how_to_make, stand_in
 from ge2.compile.executable import Executable
 from ge2.program.records import PLACES, KernelRecord, cut, places
 from ge2.program.records import kernels as records

@@ -21,9 +21,9 @@ from ge2.passes.fold import compute, on_host
 from ge2.program import END, Buffer, Cost, Inner, Program, bytes_behind, cost, passing
 from ge2.program.assembler import Assembler
 from ge2.program.timeline import Timeline
+from ge2.targets import Library, Product
 from ge2.targets.c.launcher import COUNT, worth_keeping
 from ge2.targets.c.tuning import TUNING, Results
-from ge2.targets.reference import Library, Product
 from ge2.trace.concrete import check_finite
 
 if TYPE_CHECKING:

@@ -442,7 +442,7 @@ def tune_first(executable: Executable) -> Tuned:
 def probed(bench: Bench, executable: Executable, tell: Tell | None) -> None:
     """Measures the limits that predictions are made of, unless the record has them."""
     from ge2.choice.built import probed
-    from ge2.compile.compile import probe
+    from ge2.compile import probe
 
     if probed(bench.caps.kind) is None and tell is not None:
         tell(f"the limits of {bench.caps.kind}")
@@ -515,7 +515,7 @@ class JointBench(CudaBench):
     @computed
     def apart(self) -> Executable:
         """The program of the steps."""
-        from ge2.compile.compile import compile_graph
+        from ge2.compile import compile_graph
 
         op: Any = self.step.eqn.op
         graph = steps_of(op).steps if is_contraction(op) else op.graph

@@ -31,8 +31,8 @@ from ge2.ops.shape import (
 )
 from ge2.passes.context import Context
 from ge2.program import CONTROL, END, WRITES, Buffer, Program, Step, may_fail, origin, overwritten
+from ge2.targets import Library
 from ge2.targets.c.loops import CLoop, carried, held
-from ge2.targets.reference import Library
 
 Inner = Callable[[Eqn, int], Program]  # graph `i` of a loop or a branch as a program
 

@@ -19,8 +19,8 @@ from ge2.ops.reduce import Reduce
 from ge2.ops.shape import BroadcastInDim, Concatenate, Iota, Pad, Reshape, Transpose
 from ge2.passes.fold import on_host
 from ge2.program import CONTROL, WRITES, Buffer
+from ge2.targets import Library
 from ge2.targets.c.blocked import tile
-from ge2.targets.reference import Library
 
 if TYPE_CHECKING:
     from ge2.compile.writes import Scheduler

@@ -66,7 +66,7 @@ def compiled(
     Equal graphs of the same lines share one.
     """
     with spent("import"):
-        from ge2.compile.compile import compile_graph  # passes and templates are not needed before
+        from ge2.compile import compile_graph  # passes and templates are not needed before
 
     key = key_of(graph, donated, limit, device, writes, iotas)
     found = _compiled.get(key)
@@ -259,7 +259,7 @@ class Entry:
 
     def another(self) -> Executable:
         """An executable like its own, which nobody else has, not built yet."""
-        from ge2.compile.compile import compile_graph
+        from ge2.compile import compile_graph
 
         device = gpu_or_not(self.device)
         return compile_graph(

@@ -16,8 +16,8 @@ from ge2.base.config import config
 from ge2.base.errors import CompilerTrouble, InputError
 from ge2.base.record import record
 from ge2.choice.choose import Candidate, Choice
+from ge2.compile import compile_graph, how_to_make
 from ge2.compile.catalog import USER_KERNELS
-from ge2.compile.compile import compile_graph, how_to_make
 from ge2.compile.executable import Executable
 from ge2.dispatch import jit
 from ge2.dispatch.cache import Entry

@@ -16,7 +16,7 @@ from ge2.base.errors import Ge2Error
 from ge2.base.record import record
 from ge2.base.source import Source, count_words, counted, size_words, table
 from ge2.choice.choose import BY
-from ge2.compile.compile import processor_ceilings
+from ge2.compile import processor_ceilings
 from ge2.compile.executable import Executable
 from ge2.ops.dot import DotGeneral
 from ge2.ops.graphs.region import Region

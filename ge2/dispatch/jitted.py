@@ -179,7 +179,7 @@ class Jitted(Generic[P, R]):
         if entry.hits == 1 and self._entries.get(entry.key) is entry:
             self._expect(entry)  # if it was traced alone, it was not ready before
         if config.dump and entry.hits == 1 and executable.label:
-            from ge2.compile.compile import dump_inputs
+            from ge2.compile import dump_inputs
 
             dump_inputs(executable.label, arrays)
         if entry.donated and config.check:

@@ -36,8 +36,8 @@ from ge2.choice.choose import choose
 from ge2.choice.problem import Measured, Problem, prefs
 from ge2.choice.record import class_of
 from ge2.choice.user_kernels import Kernel, Part, load
+from ge2.compile import compile_graph
 from ge2.compile.catalog import USER_KERNELS
-from ge2.compile.compile import compile_graph
 from ge2.compile.executable import Executable
 from ge2.compile.race import benches, verified
 from ge2.compile.user_kernels import caps_of, catalog, choice_of

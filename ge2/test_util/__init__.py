@@ -15,7 +15,7 @@ from ge2.base.errors import ArgumentError, CompilerTrouble, DeviceError
 from ge2.base.pytree import flatten, unflatten
 from ge2.base.source import here
 from ge2.base.tracebacks import publish
-from ge2.compile.compile import compile_graph
+from ge2.compile import compile_graph
 from ge2.ir import Flags, Op, type_of
 from ge2.ops.pointlike import Elementwise
 from ge2.ops.user_ops import Own

@@ -20,7 +20,7 @@ from ge2.choice.bench import difference as difference
 from ge2.choice.bench import eps as eps
 from ge2.choice.bench import tolerance as tolerance
 from ge2.choice.bench import widened as widened
-from ge2.compile.compile import compile_graph
+from ge2.compile import compile_graph
 from ge2.ir import ArrayType, Eqn, Flags, Graph, Op, Var, parse, type_of, verify, write
 from ge2.ir.text import op_text
 from ge2.ops import KNOWN, REPLACED, Pointwise

@@ -24,7 +24,7 @@ from ge2.targets.cuda.launch import graph as native
 from ge2.targets.cuda.launch.library_call import HostProduct, LibraryEpilogue, Wanted
 from ge2.targets.cuda.limits import H200
 from ge2.targets.cuda.load import libraries
-from ge2.targets.cuda.products.gemm import by_blas, tight
+from ge2.targets.cuda.products import by_blas, tight
 from tests.backends.fake_driver import (
     HERE,
     address,

@@ -17,7 +17,7 @@ from ge2.choice import built
 from ge2.choice.choose import Choice, choose
 from ge2.choice.problem import Prefs
 from ge2.codegen import environment
-from ge2.compile.compile import compile_graph
+from ge2.compile import compile_graph
 from ge2.compile.executable import Executable
 from ge2.targets.cuda.emulator import OfflineDevice
 from ge2.targets.cuda.limits import H200

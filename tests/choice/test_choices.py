@@ -18,7 +18,7 @@ import ge2
 from ge2 import lax
 from ge2.base.config import config
 from ge2.cli import main
-from ge2.compile.compile import compile_graph
+from ge2.compile import compile_graph
 from ge2.targets.cuda.emulator import OfflineDevice
 from ge2.targets.cuda.limits import A100, H200, Limits
 from ge2.targets.cuda.tuning import Rule

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import ge2
+from ge2 import compile
 from ge2.base.config import config
 from ge2.base.errors import ArgumentError, CompileError
 from ge2.choice import record
@@ -21,7 +22,7 @@ from ge2.choice.bench import GUARD, Bench, Images, Prepared, Run, is_close
 from ge2.choice.choose import Candidate
 from ge2.choice.problem import Family, Problem, Variant
 from ge2.cli import main
-from ge2.compile import compile, race
+from ge2.compile import race
 from ge2.ir import Graph
 from ge2.program import Program
 from ge2.program.assembler import Clock, HostClock

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 import ge2
+from ge2 import compile
 from ge2.base.config import config
 from ge2.choice import bench as benches
 from ge2.choice import bench as repeats
 from ge2.choice import record
 from ge2.choice.bench import GUARD, Images
-from ge2.compile import compile, race
-from ge2.compile.compile import compile_graph
+from ge2.compile import compile_graph, race
 from ge2.compile.executable import Executable
 from ge2.ir import Evaluate
 from ge2.targets.cuda.emulator import OfflineDevice

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 import ge2
+from ge2 import compile
 from ge2.base.config import config
 from ge2.choice import built, record
 from ge2.choice.choose import candidates
 from ge2.choice.problem import Prefs, Speed, bytes_of
-from ge2.compile import compile
 from ge2.kernels import select
 from ge2.targets.c.tuning import Caps
 from ge2.targets.cuda.limits import A100, H200, Limits

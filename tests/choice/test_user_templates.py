@@ -96,7 +96,7 @@ def test_nvrtc_compiles_it(folder):
 
 
 def ge2_kernels(op, types, device):
-    from ge2.compile.compile import compile_graph
+    from ge2.compile import compile_graph
     from ge2.ir import Eqn, Graph, Var
 
     inputs, outs = tuple(map(Var, types)), tuple(map(Var, op.infer(*types)))

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ge2 import compile as peaks
 from ge2.base.config import config
 from ge2.cli import main
 from ge2.cli.kernels import microseconds
-from ge2.compile import compile as peaks
 from ge2.targets.cuda.load.toolkit import driver
 from tests.fake_cupy import stand_in
 from tests.together import needs_compiler
@@ -205,7 +205,7 @@ def test_what_cannot_be_profiled(
 def test_float64_is_told_of(model: str, said: Said, monkeypatch: pytest.MonkeyPatch) -> None:
     from dataclasses import replace
 
-    from ge2.compile import compile as compiling
+    from ge2 import compile as compiling
     from ge2.targets.cuda.emulator import ShimDevice
     from ge2.targets.cuda.limits import H200
 

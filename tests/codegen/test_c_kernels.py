@@ -11,8 +11,8 @@ import pytest
 
 import ge2
 from ge2.base.config import config
+from ge2.compile import compile_graph
 from ge2.compile.catalog import Reference
-from ge2.compile.compile import compile_graph
 from ge2.ir import parse
 from ge2.passes import TABLE
 from tests.small import TINY

@@ -8,7 +8,7 @@ import numpy as np
 
 import ge2
 from ge2.base.config import config
-from ge2.compile.compile import compile_graph
+from ge2.compile import compile_graph
 
 
 def test_a_chain_of_sums_is_written_at_once():

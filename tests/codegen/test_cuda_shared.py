@@ -10,7 +10,7 @@ import pytest
 
 from ge2 import make_jaxpr
 from ge2.cli.show import assemblers
-from ge2.compile.compile import compile_graph
+from ge2.compile import compile_graph
 from ge2.targets.cuda.emulator import OfflineDevice, limits_of
 from ge2.targets.cuda.load.nvrtc import Order, compile_all, fault
 from tests.nvrtc import needs_nvrtc

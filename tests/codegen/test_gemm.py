@@ -14,7 +14,7 @@ from ge2.ir import ArrayType, Dims
 from ge2.ops.dot import DotGeneral
 from ge2.targets.cuda.launch.library_call import HostProduct, Wanted
 from ge2.targets.cuda.limits import H200
-from ge2.targets.cuda.products.gemm import Gemm, Matrix, by_blas, tight
+from ge2.targets.cuda.products import Gemm, Matrix, by_blas, tight
 
 FLOAT64 = np.dtype(np.float64)
 

@@ -12,7 +12,7 @@ import ge2
 from ge2.choice.problem import Problem, Variant
 from ge2.codegen.axes import strides_of
 from ge2.codegen.text import Operand
-from ge2.compile.compile import compile_graph
+from ge2.compile import compile_graph
 from ge2.ir import ArrayType
 from ge2.ops.dot import DotGeneral
 from ge2.targets.cuda.device import Caps

@@ -22,7 +22,7 @@ from ge2.codegen import environment
 from ge2.codegen.environment import cached_pages, page, spelt
 from ge2.codegen.layout import Line
 from ge2.codegen.text import Text
-from ge2.compile.compile import compile_graph
+from ge2.compile import compile_graph
 from ge2.ir import ArrayType, Var
 from ge2.targets.cuda.assemble import LauncherText
 from ge2.targets.cuda.emulator import OfflineDevice, limits_of

@@ -13,7 +13,7 @@ import pytest
 
 import ge2
 from ge2.base.config import config
-from ge2.compile.compile import compile_graph
+from ge2.compile import compile_graph
 from tests.exhaustive import SAMPLING
 from tests.small import TINY
 from tests.together import needs_compiler, together

@@ -16,7 +16,7 @@ from benchmarks.cuda.programs import RNN_WIDTH, rnn_loss
 from ge2 import lax
 from ge2.base.config import config
 from ge2.cli.show import assemblers
-from ge2.compile.compile import compile_graph
+from ge2.compile import compile_graph
 from ge2.dispatch import cache
 from ge2.targets.cuda.emit import CudaKernel
 from ge2.targets.cuda.emulator import EMULATED, OfflineDevice

@@ -13,7 +13,7 @@ from ge2.base.config import config
 from ge2.base.errors import CompileError
 from ge2.base.source import templates
 from ge2.codegen.environment import environment
-from ge2.compile.compile import compile_graph
+from ge2.compile import compile_graph
 from ge2.targets.cuda.emulator import ShimDevice
 from tests.codegen.texts import kernels
 from tests.together import needs_compiler

@@ -6,7 +6,7 @@ from typing import Any
 
 import ge2
 from ge2.cli.show import assemblers
-from ge2.compile.compile import compile_graph
+from ge2.compile import compile_graph
 from ge2.targets.cuda.emit import CudaKernel
 from ge2.targets.cuda.emulator import OfflineDevice, limits_of
 from ge2.targets.cuda.limits import Limits

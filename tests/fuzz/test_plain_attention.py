@@ -17,7 +17,7 @@ import pytest
 import ge2
 from ge2.base.config import config
 from ge2.cli.show import assemblers
-from ge2.compile.compile import compile_graph
+from ge2.compile import compile_graph
 from ge2.targets.cuda.emulator import OfflineDevice, ShimDevice, limits_of
 from ge2.targets.cuda.load.nvrtc import Order, compile_all
 from tests.exhaustive import sampled

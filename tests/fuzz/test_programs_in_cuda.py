@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ge2.compile.compile import compile_graph
+from ge2.compile import compile_graph
 from ge2.targets.cuda.device import Device, download, upload
 from ge2.targets.cuda.emulator import ShimDevice
 from tests.fuzz.programs import build

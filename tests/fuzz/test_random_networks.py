@@ -17,8 +17,8 @@ import pytest
 
 from ge2.base.config import config
 from ge2.cli.show import assemblers
+from ge2.compile import compile_graph
 from ge2.compile.catalog import Reference
-from ge2.compile.compile import compile_graph
 from ge2.ir import Graph
 from ge2.targets.cuda.device import Device, download, upload
 from ge2.targets.cuda.emulator import OfflineDevice, ShimDevice, limits_of

@@ -18,8 +18,8 @@ import pytest
 from ge2.base.arrays import BFLOAT16, INEXACT
 from ge2.base.config import config
 from ge2.base.detect import toolchain
+from ge2.compile import compile_graph
 from ge2.compile.catalog import Reference
-from ge2.compile.compile import compile_graph
 from ge2.ir import Graph, Literal, parse, verify, write
 from ge2.passes import TABLE
 from tests.fuzz.programs import NARROW, WIDE, Made, build

@@ -13,8 +13,8 @@ from ge2.base.source import table
 from ge2.choice.choose import settled
 from ge2.choice.problem import Problem, prefs
 from ge2.cli.show import assemblers
+from ge2.compile import compile_graph
 from ge2.compile.catalog import catalog_of, plan_text
-from ge2.compile.compile import compile_graph
 from ge2.compile.executable import Executable
 from ge2.ir import write
 from ge2.program import Program as Compiled

@@ -12,13 +12,13 @@ import pytest
 import ge2
 from ge2.base.arrays import COMPLEX, HALF
 from ge2.base.config import config
-from ge2.compile.compile import compile_graph
+from ge2.compile import compile_graph
 from ge2.ir import ArrayType
 from ge2.ops.dot import DotGeneral
 from ge2.targets.cuda.device import Device
 from ge2.targets.cuda.launch.library_call import Wanted
 from ge2.targets.cuda.load.gpu import CudaDevice, current_gpu
-from ge2.targets.cuda.products.gemm import by_blas, tight
+from ge2.targets.cuda.products import by_blas, tight
 from ge2.test_util.laws import graph_of, types_of
 
 BF16 = np.dtype(ml_dtypes.bfloat16)

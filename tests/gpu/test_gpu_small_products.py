@@ -13,7 +13,7 @@ from benchmarks.cuda.small_products import SHAPES
 from ge2.base.arrays import HALF
 from ge2.base.config import config
 from ge2.cli import demo as digits
-from ge2.compile.compile import compile_graph
+from ge2.compile import compile_graph
 from ge2.ops.dot import DotGeneral
 from ge2.targets.cuda.load.gpu import CudaDevice, current_gpu
 from ge2.test_util.laws import graph_of, types_of

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from ge2.base.arrays import BOOL, COMPLEX, HALF, INTEGERS
 from ge2.base.config import config
-from ge2.compile.compile import compile_graph
+from ge2.compile import compile_graph
 from ge2.compile.executable import Executable
 from ge2.ir import ArrayType, Eqn, Graph, Op, Var
 from ge2.ops.shape import BroadcastInDim, Rev, Slice, Transpose

@@ -14,7 +14,7 @@ from ge2.base.arrays import expecting
 from ge2.base.config import config
 from ge2.choice.problem import Pin
 from ge2.cli.show import assemblers
-from ge2.compile.compile import compile_graph
+from ge2.compile import compile_graph
 from ge2.passes.fold import iotas
 from ge2.targets.cuda.emulator import OfflineDevice, limits_of
 from ge2.targets.cuda.load.nvrtc import compile, told

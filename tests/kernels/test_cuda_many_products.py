@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import ge2
 from ge2.base.arrays import HALF
-from ge2.compile.compile import compile_graph
+from ge2.compile import compile_graph
 from ge2.targets.cuda.emulator import EMULATED, ShimDevice
 from tests.codegen.texts import kernels
 from tests.exhaustive import examples

@@ -20,7 +20,7 @@ from ge2.base.errors import CompilerTrouble
 from ge2.choice.choose import choose
 from ge2.choice.problem import Prefs, Problem
 from ge2.codegen.text import whole
-from ge2.compile.compile import compile_graph
+from ge2.compile import compile_graph
 from ge2.compile.executable import Executable
 from ge2.ir import ArrayType, Graph, Op
 from ge2.ops.index import Gather, Scatter, ScatterAdd, ScatterMax, ScatterMin, UpdateSlice

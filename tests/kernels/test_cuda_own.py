@@ -14,8 +14,8 @@ from ge2 import extend
 from ge2.base.arrays import FP8, SHORT
 from ge2.base.errors import ArgumentError
 from ge2.choice.problem import Problem
+from ge2.compile import compile_graph
 from ge2.compile.catalog import select
-from ge2.compile.compile import compile_graph
 from ge2.ir import ArrayType, Eqn, Graph, Literal, Var
 from ge2.ops.shape import Transpose
 from ge2.targets.cuda.emulator import OfflineDevice, ShimDevice, limits_of

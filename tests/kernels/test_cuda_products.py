@@ -10,8 +10,8 @@ import pytest
 
 from ge2.base.config import config
 from ge2.choice.problem import Problem
+from ge2.compile import compile_graph
 from ge2.compile.catalog import select
-from ge2.compile.compile import compile_graph
 from ge2.ir import ArrayType
 from ge2.ops.dot import DotGeneral
 from ge2.targets.cuda.emulator import ShimDevice

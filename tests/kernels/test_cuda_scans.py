@@ -13,7 +13,7 @@ import pytest
 
 from ge2.base.arrays import BFLOAT16, BOOL, COMPLEX, FLOAT32, FLOAT64, INEXACT, SHORT
 from ge2.base.config import config
-from ge2.compile.compile import compile_graph
+from ge2.compile import compile_graph
 from ge2.ir import ArrayType, Eqn, Graph, Op, Var
 from ge2.ops.reduce import CumMax, CumMin, CumProd, CumSum
 from ge2.ops.shape import Rev, Slice, Transpose

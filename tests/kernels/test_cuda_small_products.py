@@ -18,13 +18,13 @@ import ge2
 from ge2.base.arrays import HALF
 from ge2.base.config import config
 from ge2.codegen.text import Operand
-from ge2.compile.compile import compile_graph
+from ge2.compile import compile_graph
 from ge2.ir import ArrayType
 from ge2.ops.dot import DotGeneral
 from ge2.targets.cuda.emulator import EMULATED, ShimDevice, limits_of
 from ge2.targets.cuda.kernels.products import predicted, why_not_small
 from ge2.targets.cuda.limits import H200
-from ge2.targets.cuda.products.gemm import Along, contraction
+from ge2.targets.cuda.products import Along, contraction
 from ge2.targets.cuda.products.small import read
 from ge2.test_util.laws import graph_of, types_of
 from tests.codegen.texts import kernels

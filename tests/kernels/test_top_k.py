@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 from ge2.base.arrays import COMPLEX, SHORT
 from ge2.base.config import config
 from ge2.choice.problem import Problem
+from ge2.compile import compile_graph
 from ge2.compile.catalog import select
-from ge2.compile.compile import compile_graph
 from ge2.ir import ArrayType, Eqn, Graph, Var
 from ge2.ops.shape import Slice, Transpose
 from ge2.ops.sort import Sort, TopK
 from ge2.targets.cuda.device import Device
 from ge2.targets.cuda.emulator import EMULATED, OfflineDevice, ShimDevice, limits_of
-from ge2.targets.cuda.kernels import top_k
+from ge2.targets.cuda.kernels import lines
 from tests.exhaustive import examples, sampled
 from tests.kernels.programs import alike, needs_compiler, numbers
 from tests.nvrtc import needs_nvrtc
@@ -67,7 +67,7 @@ def cases(draw: st.DrawFn) -> tuple[TopK, Any, str]:
     lying = draw(st.sampled_from(("", "turned", "apart") if shape[1] > 2 else ("", "turned")))
     seen = {"": x, "turned": x.T, "apart": x[:, 1::2]}[lying]
     axis = draw(st.integers(0, 1))
-    most = min(seen.shape[axis], top_k.MOST)
+    most = min(seen.shape[axis], lines.MOST)
     return (
         TopK(draw(st.sampled_from((0, 1, 2, most // 9, most))) if most > 1 else most, axis),
         x,
@@ -100,7 +100,7 @@ def test_ties_and_special_numbers(n: int) -> None:
         np.full((1, n), np.nan),
         np.ones((1, n), bool),
     ):
-        for k in {1, n // 2, min(n, top_k.MOST)}:
+        for k in {1, n // 2, min(n, lines.MOST)}:
             judged(TopK(k, 1), x)
             judged(TopK(k, 1), x, ShimDevice(seed=n))
 

@@ -15,7 +15,7 @@ import pytest
 
 from ge2.base.errors import CompileError
 from ge2.cli.show import assemblers
-from ge2.compile.compile import compile_graph
+from ge2.compile import compile_graph
 from ge2.ir import Graph
 from ge2.targets.cuda.emulator import OfflineDevice, limits_of
 from ge2.targets.cuda.emulator.shim import KERNEL

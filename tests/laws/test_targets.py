@@ -20,7 +20,7 @@ from ge2 import ops
 from ge2.base.arrays import BFLOAT16, BOOL, COMPLEX, FLOAT32, FP8, INEXACT
 from ge2.base.config import config
 from ge2.base.errors import InputError
-from ge2.compile.compile import compile_graph
+from ge2.compile import compile_graph
 from ge2.compile.executable import Executable
 from ge2.ir import Eqn, Graph, Literal, Var, rename
 from ge2.ir.text import op_text

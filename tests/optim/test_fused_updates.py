@@ -9,7 +9,7 @@ import numpy as np
 
 import ge2
 from ge2.cli.show import assemblers
-from ge2.compile.compile import compile_graph
+from ge2.compile import compile_graph
 from ge2.targets.cuda.emulator import OfflineDevice, limits_of
 
 

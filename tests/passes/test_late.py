@@ -11,7 +11,7 @@ import ge2
 from ge2 import lax
 from ge2.ir import Var, verify
 from ge2.ops.graphs.loops import ScanLoop
-from ge2.passes.loops.hoist import trim
+from ge2.passes.loops import trim
 from ge2.passes.simplify import inline
 
 rng = np.random.default_rng(0)

@@ -15,8 +15,8 @@ from ge2.ir import Graph, verify
 from ge2.ops.graphs.loops import RepeatLoop, ScanLoop
 from ge2.passes import TIDY
 from ge2.passes.context import run
+from ge2.passes.loops import sums_after
 from ge2.passes.loops.absorb_peeled import whole
-from ge2.passes.loops.hoist import sums_after
 from ge2.passes.loops.roll import roll
 from ge2.passes.loops.rolled_to_scan import stack, stack_all
 

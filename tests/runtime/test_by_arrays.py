@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ge2.base.arrays import EXTENDED, SHORT
-from ge2.compile.compile import compile_graph
+from ge2.compile import compile_graph
 from ge2.ir import ArrayType, Eqn, Graph, Op, Var
 from ge2.ops.sort import ArgSort, SearchSorted, Sort
 from ge2.targets.cuda import device as cupy_fallback

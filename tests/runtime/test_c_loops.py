@@ -12,7 +12,7 @@ import pytest
 
 import ge2
 from ge2 import lax
-from ge2.compile.compile import compile_graph
+from ge2.compile import compile_graph
 from ge2.errors import Ge2Error
 from ge2.ops.graphs.loops import ScanLoop
 from tests.together import needs_compiler

@@ -12,7 +12,7 @@ import pytest
 
 import ge2
 from ge2 import lax
-from ge2.compile.compile import compile_graph
+from ge2.compile import compile_graph
 from ge2.ops.index import Scatter, ScatterAdd, UpdateSlice
 from ge2.targets.cuda.emulator import OfflineDevice, limits_of
 from ge2.targets.cuda.launch import Launch

@@ -11,7 +11,7 @@ import ge2
 from ge2.base.compiler import library
 from ge2.base.errors import TooLong
 from ge2.base.source import Ge2Warning, Source
-from ge2.compile.compile import compile_graph
+from ge2.compile import compile_graph
 from ge2.ops.graphs.region import Region
 from ge2.ops.index import Gather
 from ge2.passes.loops.roll import compile_seconds

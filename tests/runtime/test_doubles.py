@@ -11,7 +11,7 @@ import pytest
 import ge2
 from ge2 import lax
 from ge2.base.config import config
-from ge2.compile.compile import compile_graph
+from ge2.compile import compile_graph
 from ge2.compile.executable import Executable
 from ge2.ir import Graph
 from ge2.targets.cuda.emulator import ShimDevice

@@ -14,7 +14,7 @@ from ge2.base.arrays import SHORT
 from ge2.base.cache import cache
 from ge2.base.config import config
 from ge2.base.errors import CompilerTrouble
-from ge2.compile.compile import compile_graph
+from ge2.compile import compile_graph
 from ge2.ir import Graph
 from ge2.targets.cuda.emulator import OfflineDevice, ShimDevice, limits_of
 from ge2.targets.cuda.load import nvrtc

@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 import ge2
+from ge2 import compile
 from ge2.base.config import config
-from ge2.compile import compile
 
 pytestmark = pytest.mark.any_executor
 

@@ -15,8 +15,8 @@ from ge2.base.config import config
 from ge2.base.errors import NoRuleError
 from ge2.choice.problem import Problem
 from ge2.codegen.kernel_values import Tiling, tiling
+from ge2.compile import compile_graph
 from ge2.compile.catalog import select
-from ge2.compile.compile import compile_graph
 from ge2.ir import parse
 from ge2.ir.types import ArrayType
 from ge2.passes import TABLE, Region

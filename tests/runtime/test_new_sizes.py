@@ -17,7 +17,7 @@ from ge2.cli.demo import start, train_step
 from ge2.cli.show import assemblers
 from ge2.codegen.environment import LONG, MARGIN, WIDTH, cut, note
 from ge2.codegen.layout import Line
-from ge2.compile.compile import compile_graph
+from ge2.compile import compile_graph
 from ge2.passes.fold import iotas
 from ge2.targets.cuda.emit import bare
 from ge2.targets.cuda.emulator import OfflineDevice, limits_of

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from ge2.compile.compile import compile_graph
+from ge2.compile import compile_graph
 from ge2.ir import parse
 from ge2.ir.types import ArrayType
 from ge2.passes import TABLE

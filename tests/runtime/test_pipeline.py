@@ -10,7 +10,7 @@ import pytest
 import ge2
 from ge2 import lax, random
 from ge2.base.config import config
-from ge2.compile.compile import how_to_make, stand_in
+from ge2.compile import how_to_make, stand_in
 from ge2.compile.pipeline import pipeline_of
 from ge2.ir import Graph, GraphOp, verify
 from ge2.passes.context import Context, stages

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import ge2
+from ge2 import compile as peaks
 from ge2 import lax
 from ge2.base.config import config
-from ge2.compile import compile as peaks
 from ge2.dispatch import cache
 from ge2.dispatch.explanation import profile
 from tests.fake_cupy import stand_in

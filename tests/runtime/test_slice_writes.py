@@ -7,8 +7,7 @@ import pytest
 
 import ge2
 from ge2.base.config import config
-from ge2.compile import writes
-from ge2.compile.compile import compile_graph
+from ge2.compile import compile_graph, writes
 
 rng = np.random.default_rng(0)
 U, V = rng.standard_normal((2, 9, 11))

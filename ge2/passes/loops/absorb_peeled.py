@@ -16,7 +16,7 @@ from ge2.ir import ArrayType, Atom, Eqn, Graph, Literal, Var, rename, without_de
 from ge2.ops.elementwise import ADD, MUL
 from ge2.ops.graphs.loops import RepeatLoop, apart
 from ge2.ops.shape import BroadcastInDim
-from ge2.passes.loops.hoist import nothing_of
+from ge2.passes.loops import nothing_of
 from ge2.passes.loops.rolled_to_scan import RUNS, Rows, rows_of, runs
 
 

@@ -23,7 +23,7 @@ from ge2.ops.pointlike import Pointlike
 from ge2.ops.reduce import Reduce
 from ge2.ops.shape import BroadcastInDim, Concatenate, Reshape, Rev, Slice, Transpose
 from ge2.passes.context import NOTHING, Context
-from ge2.passes.loops.hoist import after_first, trim
+from ge2.passes.loops import after_first, trim
 
 # ---------------------------------------------------------------------------------------- row runs
 # Arrays that are rows of others: which they are, and lists of them as one array.

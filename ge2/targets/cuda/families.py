@@ -27,7 +27,7 @@ from ge2.targets.cuda.kernels.libraries import (
     CudnnBackward,
     CudnnBackwardInAnyOrder,
 )
-from ge2.targets.cuda.kernels.lines import CudaScan
+from ge2.targets.cuda.kernels.lines import CudaScan, CudaTop
 from ge2.targets.cuda.kernels.made import GemmMmaMade, GemmWgmmaMade
 from ge2.targets.cuda.kernels.moves import (
     CudaBits,
@@ -55,7 +55,6 @@ from ge2.targets.cuda.kernels.tensor_cores import (
     GemmWgmmaRegion,
     GemmWgmmaRegionOfCopies,
 )
-from ge2.targets.cuda.kernels.top_k import CudaTop
 
 FAMILIES: Catalog = (
     CudaRegion(), CudaCopy(), CudaConstant(), CudaGather(), CudaIndex(), CudaScatter(),

@@ -45,7 +45,7 @@ from ge2.targets.cuda.kernels.products import (
 )
 from ge2.targets.cuda.launch.library_call import LibraryEpilogue, Steps, WantedAttention
 from ge2.targets.cuda.load.libraries import missing
-from ge2.targets.cuda.products.gemm import tight
+from ge2.targets.cuda.products import tight
 from ge2.targets.cuda.products.library_epilogue import Matched, matched
 
 # -------- Attention by cuDNN, where its scores are products times a number of the keys in a band.

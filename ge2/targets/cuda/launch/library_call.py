@@ -26,7 +26,7 @@ from ge2.ops.attention import Band
 from ge2.targets.cuda.load.arena import loaded
 from ge2.targets.cuda.load.nvrtc import ptx
 from ge2.targets.cuda.load.toolkit import driver
-from ge2.targets.cuda.products.gemm import Gemm, Matrix
+from ge2.targets.cuda.products import Gemm, Matrix
 
 if TYPE_CHECKING:
     from ge2.targets.cuda.load.arena import Gpu

@@ -42,7 +42,7 @@ from ge2.targets.cuda.launch.library_call import (
     WantedAttention,
 )
 from ge2.targets.cuda.load.toolkit import library_path
-from ge2.targets.cuda.products.gemm import Matrix
+from ge2.targets.cuda.products import Matrix
 
 if TYPE_CHECKING:
     from ge2.targets.cuda.load.arena import Gpu

@@ -25,7 +25,7 @@ from ge2.targets.cuda.emit.columnwise import Lanes
 from ge2.targets.cuda.emit.region import Plain, Problem
 from ge2.targets.cuda.emit.words import STORED, SUFFIX
 from ge2.targets.cuda.limits import Chip
-from ge2.targets.cuda.products.gemm import Contraction
+from ge2.targets.cuda.products import Contraction
 
 ELEMENT: Final = "element"
 DECLARED: Final = pattern(r"const \w+ (\w+) =")

@@ -14,7 +14,7 @@ from ge2.ir import ArrayType
 from ge2.ops.graphs.contraction import is_contraction
 from ge2.targets.cuda.device import Caps
 from ge2.targets.cuda.limits import WARP, Limits
-from ge2.targets.cuda.products.gemm import SIDE, Contraction
+from ge2.targets.cuda.products import SIDE, Contraction
 from ge2.targets.cuda.products.many import threads_of
 from ge2.targets.cuda.products.small import unfit
 

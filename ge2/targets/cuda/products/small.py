@@ -18,7 +18,7 @@ from ge2.targets.cuda.emit.lane_view import Stage
 from ge2.targets.cuda.emit.region import Problem
 from ge2.targets.cuda.emit.words import HELD, STORED, SUFFIX, WIDEST
 from ge2.targets.cuda.limits import Chip
-from ge2.targets.cuda.products.gemm import SIDE, Along, Contraction, Matrices
+from ge2.targets.cuda.products import SIDE, Along, Contraction, Matrices
 from ge2.targets.cuda.products.made import Made, Prologue
 
 # -------- A small matrix product in CUDA: a block has a tile of the result and its whole sum.

@@ -25,7 +25,7 @@ from ge2.targets.cuda.emit.region import Problem
 from ge2.targets.cuda.emit.special_reductions import Partials, part
 from ge2.targets.cuda.emit.words import FAR, STORED, SUFFIX, Places, label
 from ge2.targets.cuda.limits import Chip
-from ge2.targets.cuda.products.gemm import tight
+from ge2.targets.cuda.products import tight
 
 # -------- Sums over all rows of what a region makes of a product's elements, such as gradients of
 # biases.
