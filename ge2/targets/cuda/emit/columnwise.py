@@ -68,6 +68,8 @@ class Lanes:
         self.places.lane = self.lane
         self.windows = Windows(problem, self.places, chip.tuning.columns)
         self.places.short = self.tuning.short if self.crossed else 1
+        if self.crossed:  # elements of a thread may be no neighbours
+            self.windows.pack = 0
         if pack or self.narrow or self.scarce():
             self.windows.pack, pack = 0, pack or 1
         self.pack = pack or self.packed()
