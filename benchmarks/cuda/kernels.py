@@ -175,6 +175,9 @@ WORKS = {
         derived=torch_layernorm_gradients),
     "softmax": Work(
         "softmax f32 16384x8192", plain(softmax), square, torch_softmax, targets=at_most(0.265)),
+    "softmax-long": Work(
+        "softmax f32 64x2^20", plain(softmax), lambda draw: (draw.normal(64, 1 << 20),), torch_softmax,
+        targets=at_most(0.21)),
     "softmax-columns": Work(
         "tanh(softmax(x*0.5+1)).sum(0) f32 16384x8192", plain(softmax_columns), square,
         lambda torch, x: torch.tanh(torch.softmax(x * 0.5 + 1, -1)).sum(0), targets=at_most(0.20)),

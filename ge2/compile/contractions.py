@@ -17,7 +17,7 @@ from ge2.ir import Atom, Dims, Eqn, Graph, Var
 from ge2.ops.dot import DotGeneral
 from ge2.ops.elementwise import ConvertElementType
 from ge2.ops.graphs.contraction import bare, is_contraction, of_steps, opened, steps_of
-from ge2.ops.graphs.region import Region, is_loop
+from ge2.ops.graphs.region import Region, is_loop, needed
 from ge2.ops.pointlike import Pointlike
 from ge2.ops.reduce import ArgReduce, Reduce
 from ge2.ops.shape import Transpose
@@ -293,7 +293,7 @@ def with_sums(eqn: Eqn, region: Region, places: set[Var]) -> tuple[Eqn, ...] | N
     second: set[Atom] = {v for v in region.graph.outputs if v in after and v not in sums}
     first: set[Atom] = {v for v in region.graph.outputs if v not in second} | sums
     whole = tuple(range(len(region.space)))
-    if any(region.axes[n] == whole for n in needed(region, second, {*sums})):
+    if any(region.axes[n] == whole for n in needed(region.graph, second, {*sums})):
         return None
     return divided(eqn, region, places, first, second)
 
@@ -319,10 +319,10 @@ def divided(
     """
     if not first or not second:
         return None
-    late = needed(region, second, first)
+    late = needed(region.graph, second, first)
     if not all(places.isdisjoint(region.graph.eqns[n].inputs) for n in late):
         return None
-    return in_parts(eqn, (needed(region, first), first), (late, second))
+    return in_parts(eqn, (needed(region.graph, first), first), (late, second))
 
 
 def last_steps(maker: Eqn, y: Atom) -> tuple[Eqn, ...]:
@@ -341,7 +341,7 @@ def last_steps(maker: Eqn, y: Atom) -> tuple[Eqn, ...]:
     if not late:
         return (maker,)
     first = {*read, *others}
-    return in_parts(maker, (needed(region, first), first), (late, {inner})) or (maker,)
+    return in_parts(maker, (needed(region.graph, first), first), (late, {inner})) or (maker,)
 
 
 def in_parts(eqn: Eqn, *parts: tuple[Iterable[int], Set[Atom]]) -> tuple[Eqn, ...] | None:
@@ -399,18 +399,6 @@ def after_values(region: Region, values: Iterable[Atom]) -> set[Atom]:
         if not found.isdisjoint(e.inputs):
             found.update(e.outs)
     return found
-
-
-def needed(region: Region, wanted: Iterable[Atom], there: Set[Atom] = frozenset()) -> list[int]:
-    """The numbers of the equations that some values need, but for what is there."""
-    makers = {e.outs[0]: n for n, e in enumerate(region.graph.eqns)}
-    found, waiting = set[int](), list(wanted)
-    while waiting:
-        n = makers.get(waiting.pop())  # type: ignore[arg-type]
-        if n is not None and n not in found:
-            found.add(n)
-            waiting += [a for a in region.graph.eqns[n].inputs if a not in there]
-    return sorted(found)
 
 
 # ------------------------------------------------------------------------ a product and its operands

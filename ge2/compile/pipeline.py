@@ -133,9 +133,9 @@ PIPELINES: Final[dict[str, tuple[Pass, ...]]] = {
         split_edges, fuse, constants_late, writes, grounded, reads_first, with_copies, views_first, checked_early,
     ),
     "cuda": (
-        *FIRST, few_ranks, order_statistics, half_results, fp8_products, recompute, tiny_products, mirrored,
-        short_sums, roll, whole, stack, stack_all, sums_after, slices_first, gated_products, join_scatters,
-        sums_of_zeros, products_to_sums, online_sums, fuse, split_live_ranges, contractions, indexed, drawn, resident,
+        *FIRST, few_ranks, order_statistics, online_sums, half_results, fp8_products, recompute, tiny_products,
+        mirrored, short_sums, roll, whole, stack, stack_all, sums_after, slices_first, gated_products, join_scatters,
+        sums_of_zeros, products_to_sums, fuse, split_live_ranges, contractions, indexed, drawn, resident,
         moves_inside, rows_inside, results_together, constants_late, reads_first, with_copies, views_first,
     ),
 }
@@ -150,9 +150,8 @@ LIMITED: Final[dict[str, tuple[Pass, ...]]] = {
         constants_late, writes, grounded, reads_first, with_copies, views_first, checked_early,
     ),
     "cuda": (
-        few_ranks, order_statistics, half_results, fp8_products, tiny_products, mirrored, short_sums, whole,
-        stack, slices_first, join_scatters, sums_of_zeros, products_to_sums, online_sums, fuse, indexed, drawn,
-        resident,
+        few_ranks, order_statistics, online_sums, half_results, fp8_products, tiny_products, mirrored, short_sums,
+        whole, stack, slices_first, join_scatters, sums_of_zeros, products_to_sums, fuse, indexed, drawn, resident,
         moves_inside, rows_inside, constants_late, reads_first, with_copies, views_first,
     ),
 }

@@ -38,12 +38,17 @@ from ge2.ops.shape import BroadcastInDim, Concatenate, Iota, Pad, Reshape, Slice
 from ge2.passes.context import NOTHING, Context, Moves
 from ge2.passes.fusion_group import NONE, folding, folds
 from ge2.passes.indices import Along, Run, orientation, seen_axes, spread, together
+from ge2.passes.sliced_moves import with_slices_first
 
 TRUE: Final = Literal.of(np.bool_(True))
 
 
 def moves_inside(graph: Graph, context: Context = NOTHING) -> Graph:
     """The graph whose regions read parts of joined arrays where those are."""
+    return with_slices_first(graph, lambda each: swept(each, context))
+
+
+def swept(graph: Graph, context: Context) -> Graph:
     if not any(is_move(e) for e in graph.eqns):
         return graph
     sweep = Sweep(graph, context.tuning.moves)
@@ -161,7 +166,8 @@ class Sweep:
         eqn = self.makers.get(x)
         if eqn is None or not eqn.op.is_view or isinstance(eqn.op, Iota):
             return False
-        return self.turned(eqn.inputs[0]) if is_seen_through(eqn) else True
+        seen = is_seen_through(eqn) or isinstance(eqn.op, Slice)
+        return self.turned(eqn.inputs[0]) if seen else True
 
     def repeats(self, x: Atom) -> bool:
         """True of a number that is repeated."""

@@ -30,9 +30,9 @@ from ge2.passes.context import NOTHING, Context
 
 # -------- m = reduce_max x; s = reduce_sum (exp (x - m)) -> m = reduce_max x; s = reduce_sum_exp x
 # A row that is too long to stay where it was read would be read once for its maximum and again for
-# the sum. Both are folds of x, done at once: the sum is kept relative to an element that is not much
-# less than the largest so far, and is turned to a larger one where it comes to be (M. Milakov and N.
-# Gimelshein, Online normalizer calculation for softmax, 2018).
+# the sum. Both are folds of x, done at once: the sum is kept relative to an element that is not
+# much less than the largest so far, and is turned to a larger one where it comes to be (M. Milakov
+# and N. Gimelshein, Online normalizer calculation for softmax, 2018).
 
 
 @final
@@ -93,17 +93,26 @@ def shifted(eqn: Eqn, makers: Mapping[Any, Eqn], long: int) -> tuple[Atom, Var, 
         return None
     apart = operands(makers, e, EXP)
     pair = operands(makers, apart[0], SUB) if apart else ()
-    spread = makers.get(pair[1]) if pair else None
-    if spread is None or not isinstance(spread.op, BroadcastInDim):
+    if not pair or (seen := unspread(makers, *pair)) is None:
         return None
-    x, (m,) = pair[0], spread.inputs
+    x, (m, dims) = pair[0], seen
     plain = finite_or_zero(makers, m)
     most = makers.get(m if plain is None else plain)
     kept = tuple(a for a in range(x.type.ndim) if a not in eqn.op.axes)  # type: ignore[attr-defined]
     same = most is not None and most.op == ReduceMax(eqn.op.axes)  # type: ignore[attr-defined]
-    if most is None or not same or most.inputs[0] is not x or spread.op.dims != kept:
+    if most is None or not same or most.inputs[0] is not x or dims != kept:
         return None
     return x, most.outs[0], plain is not None
+
+
+def unspread(makers: Mapping[Any, Eqn], x: Atom, a: Atom) -> tuple[Atom, Dims] | None:
+    """What is repeated to the shape of x, and along which axes it lies."""
+    if not a.type.shape and x.type.shape:
+        return a, ()
+    eqn = makers.get(a)
+    if eqn is None or not isinstance(eqn.op, BroadcastInDim):
+        return None
+    return eqn.inputs[0], eqn.op.dims
 
 
 def operands(makers: Mapping[Any, Eqn], a: Atom, op: Any) -> tuple[Atom, ...]:

@@ -318,7 +318,10 @@ def written(
         target._replace(
             value if mask is True else gnp.where(mask, value, target), f"out= of numpy.{name}"
         )
-    return out[0] if isinstance(out, tuple) and len(out) == 1 else out
+    each = tuple(
+        [value if target is None else target for target, value in zip(outs, ys, strict=True)]
+    )
+    return each if len(each) > 1 else each[0]
 
 
 def instead_of_writing() -> str:

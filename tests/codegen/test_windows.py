@@ -12,8 +12,10 @@ import pytest
 import ge2
 from ge2.base.config import config
 from ge2.targets.cuda.emulator import EMULATED
-from ge2.targets.cuda.limits import Limits
+from ge2.targets.cuda.limits import H200, Limits
+from ge2.targets.cuda.load.nvrtc import compile
 from tests.codegen.texts import kernels
+from tests.nvrtc import needs_nvrtc
 from tests.together import needs_compiler
 
 F = Any
@@ -139,6 +141,56 @@ def gathered(x: F) -> F:
     return (np.roll(x, 1, 1) - x).sum(0), np.roll(x, 2, 1).sum(2)
 
 
+def pooled(x: F) -> F:
+    p = np.pad(x, [(1, 1)] * x.ndim)
+    n, m = x.shape[0], (x.shape[-1] - 1) // 2
+    rows = [p[i : i + n, ..., k : k + 2 * m - 1 : 2] for i in range(3) for k in range(3)]
+    middle = (slice(None), *[slice(1, -1)] * (x.ndim - 2))
+    return sum(r[middle] * (i + 1) for i, r in enumerate(rows))
+
+
+def every_third(x: F) -> F:
+    n = (x.shape[-1] - 4) // 3
+    return sum(x[..., k : k + 3 * n - 2 : 3] * (k + 1) for k in range(4))
+
+
+def reversed_edges(x: F) -> F:
+    p = np.pad(x, [(0, 0)] * (x.ndim - 1) + [(2, 3)], mode="edge")
+    n = x.shape[-1] // 2
+    return p[..., 0 : 2 * n : 2] * 2 - p[..., 3 : 3 + 2 * n - 1 : 2] + p[..., 1 : 2 * n : 2]
+
+
+STRIDED = [pooled, every_third, reversed_edges]
+
+
+@needs_compiler
+@pytest.mark.exhaustive("function", "chip", "dtype")
+@pytest.mark.parametrize("chip", [WHOLE, ROWS], ids=["whole", "rows"])
+@pytest.mark.parametrize("function", STRIDED, ids=lambda f: f.__name__)
+@pytest.mark.parametrize("shape", [(5, 64), (3, 2, 96), (7, 65), (2, 258), (1, 257)])
+@pytest.mark.parametrize("dtype", [np.float32, np.uint8, BF16, np.float64])
+def test_strided_slices(function: F, shape: tuple[int, ...], dtype: F, chip: Limits) -> None:
+    compared(function, numbers(shape, dtype), chip=chip)
+
+
+def test_pools_with_a_stride_are_one_kernel() -> None:
+    ((_, text),) = kernels(pooled, numbers((6, 128), np.float32), chip=WHOLE)
+    assert "2 * v" in text
+
+
+@pytest.mark.parametrize("beside", [4, 30])
+def test_strided_slices_that_find_no_room_are_of_one_pad(beside: int) -> None:
+    """It is written once, and not a part for each of them, some of which may be zeros alone."""
+
+    def many(x: F) -> F:
+        p = np.pad(x, [(beside, beside)] * 2)
+        return sum(p[i : i + 6 : 2, k : k + 60 : 2] for i in range(9) for k in range(9))
+
+    with config.using(executor="shim"):
+        lowered = ge2.jit(many).lower(numbers((6, 64), np.float32))
+    assert len(lowered.kernels) < 10
+
+
 PIXELS = [blurred, turned, weighed, held, gathered]
 
 
@@ -169,4 +221,67 @@ def test_reads_near_each_other_are_windows(function: F) -> None:
 def test_rows_that_begin_anywhere_are_written_by_warps() -> None:
     ((_, text),) = kernels(longer, numbers((70, 256), np.float32), chip=ROWS)
     assert "ge2_write_row<PACK, 1, 256>" in text
-    assert "TURNS" in text
+
+
+@pytest.mark.parametrize("function", [torus, longer, far])
+def test_packs_are_below_one_another_where_they_share_rows(function: F) -> None:
+    ((_, text),) = kernels(function, numbers((70, 512), np.float32), chip=ROWS)
+    assert ("TURNS" in text) == (function is torus)
+
+
+def random_reads(x: F, rng: np.random.Generator) -> F:
+    """Sums of what lies around: rolls, pads of each kind, slices and strides."""
+    found, (n, m) = x * 1, x.shape
+    for _ in range(int(rng.integers(2, 5))):
+        by, down = int(rng.integers(-9, 10)), int(rng.integers(-2, 3))
+        kind = int(rng.integers(5))
+        if kind == 0:
+            y = np.roll(x, (down, by), (0, 1))
+        elif kind == 1:
+            modes = [{"mode": "edge"}, {"mode": "wrap"}, {"constant_values": 2}]
+            p = np.pad(x, 9, **modes[int(rng.integers(3))])
+            y = p[9 + down : 9 + down + n, 9 + by : 9 + by + m]
+        elif kind == 2:
+            y = np.pad(x[:, 10 + by : m - 10 + by], ((0, 0), (10, 10)))
+        elif kind == 3:
+            y = np.pad(x, ((2, 2), (9, m + 20)))[2 + down :, 9 + by :: 2][:n, :m]
+        else:
+            y = x * 1
+            y[:, 10:-10] = x[:, 10 + by : m - 10 + by]
+        found = found + y * int(rng.integers(1, 4))
+    return found
+
+
+@needs_compiler
+@pytest.mark.exhaustive("seed", "chip")
+@pytest.mark.parametrize("chip", [WHOLE, ROWS], ids=["whole", "rows"])
+@pytest.mark.parametrize("seed", range(24))
+def test_random_reads(seed: int, chip: Limits) -> None:
+    def function(x: F) -> F:
+        return random_reads(x, np.random.default_rng(seed))
+
+    shape = [(6, 64), (5, 131), (9, 300), (3, 98)][seed % 4]
+    dtype = [np.float32, np.uint8, np.int64, BF16, np.float64][seed % 5]
+    compared(function, numbers(shape, dtype, seed) % 3, chip=chip)
+
+
+@needs_compiler
+@pytest.mark.exhaustive("function")
+@pytest.mark.parametrize("function", [padded, inner, torus, edges, every_third, written, blurred])
+def test_gradients(function: F) -> None:
+    shape = (4, 32, 3) if function is blurred else (6, 96)
+    x = numbers(shape, np.float64)
+    gradient = ge2.grad(lambda x: (function(x) ** 2).sum())
+    with config.using(executor="shim", tuning=(WHOLE,)):
+        found = ge2.jit(gradient)(x)
+    with config.using(executor="reference"):
+        np.testing.assert_array_equal(np.asarray(found), np.asarray(ge2.jit(gradient)(x)))
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("function", [longer, torus, life, pooled, inner], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("dtype", [np.float32, BF16, np.uint8])
+def test_windows_are_registers(function: F, dtype: F) -> None:
+    for _, text in kernels(function, numbers((70, 512), dtype), chip=replace(H200, tuning=ROWS.tuning)):  # fmt: skip
+        (used,) = compile(text, "sm_90a").kernels
+        assert (used.stack, used.spills) == (0, 0)

@@ -134,6 +134,19 @@ def test_narrow_strips(tile: str, name: str) -> None:
         checked(function, [drawn(rng, s, BF16) for s in shapes], FUSED, 72)
 
 
+@pytest.mark.parametrize("tile", ["64 x 64", "128 x 192", "128 x 192, narrow strips"])
+def test_no_tile_takes_the_place_of_the_one_before(tile: str) -> None:
+    """Of tiles with an odd number of strips the last one lies where the first of the next tile does."""
+    rng = np.random.default_rng(11)
+    a, b, c = (drawn(rng, s, BF16) for s in ((400, 72), (72, 400), (400,)))
+    usual = H200.tuning.wgmma
+    tiles = tuple(replace(each, stages=9) for each in usual.tiles)
+    tuning = replace(H200.tuning, wgmma=replace(usual, tiles=tiles, long=1, idle=1e9))
+    limits = replace(H200, multiprocessors=1, tuning=tuning)
+    with config.using(tuning=(limits,), pins=(Pin(FUSED, tile),), shim_watch=True):
+        checked(lambda a, b, c: a @ b + c, [a, b, c], FUSED, 72)
+
+
 def gated_gradient(x: Any, w: Any, u: Any, ct: Any) -> Any:
     """A gated unit and its gradients: of two arrays, three results."""
     gate, back = ge2.vjp(lambda u, v: silu(u) * v, u, x @ w)

@@ -95,6 +95,12 @@ def test_elements_of_some_ranks(case: tuple[Any, Any, str], seed: int) -> None:
     judged(op, x, ShimDevice(seed=seed, watch=bool(seed % 2)), lying)
 
 
+def test_ranks_of_columns_that_lanes_share() -> None:
+    """Lanes without an element look for none in the list of ranks."""
+    x = np.arange(255 * 3, dtype=np.int8).reshape(255, 3)
+    judged(OrderStatistics(0, (53, 112, 195, 196)), x, ShimDevice(seed=1, watch=True))
+
+
 @pytest.mark.parametrize("n", range(1, 13))
 def test_networks_put_zeros_before_ones(n: int) -> None:
     """So they put everything in order (Knuth, 5.3.4, theorem Z); and what is left of them finds the
@@ -195,4 +201,4 @@ def test_nvrtc_compiles_it(arch: str) -> None:
             program.build()
             for source in program.assembler.kernels.sources.values():  # type: ignore[attr-defined]
                 (usage,) = device.module(source.text()).binary.kernels
-                assert usage.registers <= 128 and usage.spills == 0
+                assert usage.registers <= 168 and usage.spills == 0

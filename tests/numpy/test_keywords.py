@@ -239,3 +239,18 @@ def test_out_takes_what_is_cast_to_its_kind(f: Callable[[Any, Any], Any], dtype:
 def test_out_of_a_product_is_of_its_dtype() -> None:
     with pytest.raises(InPlaceError, match="cannot be cast to the dtype of out"):
         ge2.jit(lambda x: np.dot(x, x, out=np.zeros_like(x, np.float32)))(np.eye(2))
+
+
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("name", ["divmod", "modf", "frexp"])
+def test_of_two_results_one_may_be_written_to(name: str, first: bool) -> None:
+    def f(x: Any) -> Any:
+        out = np.zeros_like(x, np.float64 if first or name != "frexp" else np.int32)
+        given = (x, np.float64(2.0)) if name == "divmod" else (x,)
+        found = getattr(np, name)(*given, out=(out, None) if first else (None, out))
+        return (*found, out)
+
+    x = np.array([5.5, -3.25, 8.0])
+    for got, want in zip(ge2.jit(f)(x), f(x), strict=True):
+        np.testing.assert_array_equal(got, want)
+        assert got.dtype == want.dtype

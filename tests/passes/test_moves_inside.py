@@ -243,9 +243,8 @@ def test_places_in_a_large_array_have_64_bits() -> None:
     with config.using(executor="shim"):
         joined = ge2.jit(lambda x: np.concatenate([x[-500:], x[-1000:-500]]) * 2).lower(x)
         padded = ge2.jit(lambda y: np.pad(y[2:, :9], 1)[:, 1:] * 2).lower(y)
-    assert "int64_t b_along_0_by0" in str(joined.kernels[0])
-    text = str(padded.kernels[0])
-    assert "int64_t b_back" in text or "int64_t a_window_by" in text
+    assert "int64_t a_window_by" in str(joined.kernels[0])
+    assert "int64_t b_back" in str(padded.kernels[0])
 
 
 @needs_compiler

@@ -10,7 +10,7 @@ from ge2.base.record import record
 from ge2.ir import Atom, Dims, Eqn, Graph, Op, Var, rename
 from ge2.ops.dot import DotGeneral
 from ge2.ops.elementwise import ConvertElementType
-from ge2.ops.graphs.region import CONTRACTION, Region, kind_of
+from ge2.ops.graphs.region import CONTRACTION, Region, kind_of, needed, spread_out
 
 T = TypeVar("T")
 NONE: Final = -1  # in place of an axis of the space, for one of size 1
@@ -124,7 +124,7 @@ def apart(op: Region) -> ProductSteps:
     for e in products:
         for a, axes in zip(e.inputs, operand_axes(e), strict=True):
             if isinstance(a, Var) and made.get(a, roots[0]) not in before:
-                numbers = needed(graph, a, made)
+                numbers = needed(graph, [a])
                 before.update(numbers)
                 prologues.append((numbers[0], part(op, numbers, (a,), a.type.shape, axes)))
     late = [n for n in range(len(graph.eqns)) if n not in before]
@@ -151,18 +151,6 @@ def operand_axes(product: Eqn) -> tuple[Dims, Dims]:
         at = dict(zip(axes, (*beside, *own, *sums), strict=True))
         found.append(tuple(at[axis] for axis in sorted(at)))
     return found[0], found[1]
-
-
-def needed(graph: Graph, value: Var, made: dict[Var, int]) -> list[int]:
-    """The numbers of the equations that make a value."""
-    found, waiting = set[int](), list[Atom]([value])
-    while waiting:
-        a = waiting.pop()
-        n = made.get(a) if isinstance(a, Var) else None
-        if n is not None and n not in found:
-            found.add(n)
-            waiting += graph.eqns[n].inputs
-    return sorted(found)
 
 
 def part(op: Region, numbers: Sequence[int], outs: Iterable[Atom], space: Dims, axes: Dims) -> Eqn:
@@ -227,9 +215,5 @@ def equations_of(step: Eqn, product: Eqn) -> Iterator[tuple[Eqn, Dims]]:
         return
     of = dict(zip(product.inputs, operand_axes(product), strict=True))
     to = {NONE: NONE, **dict(enumerate(of.get(step.outs[0], whole)))}
-    env: dict[Var, Atom] = dict(zip(op.graph.inputs, step.inputs, strict=True))
-    outs = dict(zip(op.graph.outputs, step.outs, strict=True))
-    for e, at in zip(op.graph.eqns, op.axes, strict=True):
-        made = tuple(outs.get(v) or Var(v.type) for v in e.outs)
-        yield Eqn(e.op, rename(env, e.inputs), made, e.source), tuple(to[axis] for axis in at)
-        env.update(zip(e.outs, made, strict=True))
+    for e, at in zip(spread_out(step, op.graph), op.axes, strict=True):
+        yield e, tuple(to[axis] for axis in at)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from typing import Any, Final, TypeGuard, final
 
 import numpy as np
@@ -104,6 +104,30 @@ def kind_of(eqns: Sequence[Eqn]) -> str:
     folded = {v for e in eqns if isinstance(e.op, Reduce | ArgReduce) for v in e.outs}
     read = {a for e in eqns for a in e.inputs}
     return "rowwise" if folded & read else "reduce" if folded else "pointwise"
+
+
+def needed(graph: Graph, wanted: Iterable[Atom], there: Set[Atom] = frozenset()) -> list[int]:
+    """The numbers of the equations that some values need, but for what is there."""
+    makers: dict[Atom, int] = {v: n for n, e in enumerate(graph.eqns) for v in e.outs}
+    found, waiting = set[int](), [*wanted]
+    while waiting:
+        n = makers.get(waiting.pop())
+        if n is not None and n not in found:
+            found.add(n)
+            waiting += [a for a in graph.eqns[n].inputs if a not in there]
+    return sorted(found)
+
+
+def spread_out(eqn: Eqn, graph: Graph) -> Iterator[Eqn]:
+    """The equations of the graph that an operation holds in place of it, which read and make what it
+    does.
+    """
+    env: dict[Var, Atom] = dict(zip(graph.inputs, eqn.inputs, strict=True))
+    outs = dict(zip(graph.outputs, eqn.outs, strict=True))
+    for each in graph.eqns:
+        made = tuple(outs.get(v) or Var(v.type) for v in each.outs)
+        yield Eqn(each.op, rename(env, each.inputs), made, each.source)
+        env.update(zip(each.outs, made, strict=True))
 
 
 def is_loop(op: object) -> TypeGuard[Region]:

@@ -83,7 +83,9 @@ def roll(graph: Graph, context: Context = NOTHING) -> Graph:
     first, eqns = parted(along_first(graph, tuning.rounds))
     made: list[Eqn] = []
     at = 0
-    for start, stop, period in repetitions(eqns, tuning):
+    # the long ones find loops of elementwise work, which a GPU has in straight code
+    grams = tuning.grams if context.caps is None else tuning.grams[:1]
+    for start, stop, period in repetitions(eqns, grams, tuning):
         found = rolled(graph, eqns, max(start, at), stop, period, tuning, context.caps is None)
         if found is not None and context.caps is not None and not worth_planning(found, tuning):
             found = None
@@ -150,14 +152,16 @@ def in_one_piece(eqn: Eqn) -> bool:
     return bool(shape) and whole and set(op.step) == {1}
 
 
-def repetitions(eqns: Sequence[Eqn], tuning: Rolling) -> list[tuple[int, int, int]]:
+def repetitions(
+    eqns: Sequence[Eqn], grams: Sequence[int], tuning: Rolling
+) -> list[tuple[int, int, int]]:
     """The ranges in which names of operations repeat: the first equation, the one after the last,
-    and the period.
+    and the period. `grams`: the numbers of names in a row that are looked for.
     """
     # cheap; whether all else is equal is looked at where these repeat
     names = [e.op.name for e in eqns]
     # long ones repeat with the whole iteration, where what is in it repeats as well
-    periods = {p for gram in tuning.grams for p in common(names, gram, tuning.periods)}
+    periods = {p for gram in grams for p in common(names, gram, tuning.periods)}
     return sorted((start, stop, p) for p in periods for start, stop in runs(names, p, tuning))
 
 

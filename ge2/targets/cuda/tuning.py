@@ -10,11 +10,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import final
 
-import numpy as np
-
 from ge2.base.record import record
 from ge2.program import CompilePrice, Concurrent
 from ge2.targets.cuda.attention_tuning import Attention, Cudnn
+from ge2.targets.cuda.product_tuning import Wgmma
 
 
 @final
@@ -142,8 +141,7 @@ class Columns:
     blocks: int = 1 << 15  # of a row, at most
     registers: int = 512  # bytes of arrays that a thread may hold, about half of its registers
     unrolled: int = 4  # rows of which a thread reads at once
-    # and of regions with so many elements, in a variant for races: 64 bytes of a thread on their way
-    # may be too few to keep memory busy
+    # and, in a variant for races, of so many elements: 64 bytes on their way may be too few
     deep: int = 8
     many: int = 1 << 24
     turns: int = 4  # packs of a thread where rows are long and many
@@ -164,11 +162,12 @@ class Columns:
     short: int = (
         64  # strides there that are in the text: the places of several rows are one address
     )
-    # arrays that neighbours read at places near each other are read by whole packs: where that takes
-    # so many times fewer accesses, in rows of so many packs, by windows of so many bytes a thread
-    gain: float = 1.5
-    windowed: int = 4
-    windows: int = 320
+    # arrays that neighbours read at places near each other are read by whole packs:
+    gain: float = 1.5  # where that takes so many times fewer accesses,
+    windowed: int = 4  # in rows of so many packs, at least,
+    apart: int = 4  # of elements at most so far apart
+    below: int = 4  # elements of packs of which a thread has some below one another, at most,
+    windows: int = 320  # if all that is read for them are no more bytes
 
 
 @final
@@ -382,97 +381,6 @@ class MadeOperands:
     cached: int = 64
     lanes: int = 128
     handled: float = 3.0  # operations that reading, rounding and storing an element takes
-
-
-@final
-@record
-class WgmmaTile:
-    """A tile of the result that a warp group of Hopper has, and the stages of operands in shared
-    memory. `cost`: how long its products take beside those of the others, and `long` where sums are
-    long; `drain`: how long its elements take to leave. `narrow`: elements leave by strips of half
-    the usual width, whose room is one for more stages. `pair`: it has sums of two products. `apart`:
-    those of each stage are added to others, and warp groups have so many stages each, or are
-    `shared` by both, who have a half of the rows each.
-    """
-
-    rows: int
-    columns: int
-    stages: int
-    cost: float = 1.0
-    long: float = 1.0
-    drain: float = 1.0
-    group: int = 8  # rows of tiles that are taken at a time, for the L2 cache
-    narrow: bool = False
-    pair: bool = False
-    apart: bool = False
-    shared: bool = False
-
-    @property
-    def products(self) -> int:
-        return 2 if self.pair else 1
-
-    @property
-    def lines(self) -> int:
-        """Rows of a warp group."""
-        return self.rows // (1 + self.shared)
-
-
-@final
-@record
-class Wgmma:
-    """Products on Hopper's tensor cores. The tiles were measured beside each other on an H200."""
-
-    tiles: tuple[WgmmaTile, ...] = (
-        WgmmaTile(128, 192, 4, drain=1.15), WgmmaTile(128, 128, 5, 1.02, 1.05),
-        WgmmaTile(64, 64, 8, 1.7, 1.85, drain=1.3),
-    )  # fmt: skip
-    # of two products, where registers have 128 sums; costs are those of one. Boxes have 64 columns
-    pairs: tuple[WgmmaTile, ...] = (
-        WgmmaTile(128, 64, 5, 1.02, 1.05, pair=True), WgmmaTile(64, 64, 8, 1.3, 1.3, pair=True),
-    )  # fmt: skip
-    few: tuple[WgmmaTile, ...] = (  # of fp8; costs are estimates
-        WgmmaTile(128, 128, 3, apart=True), WgmmaTile(64, 128, 4, 1.3, 1.3, apart=True),
-        WgmmaTile(64, 64, 6, 1.7, 1.85, drain=1.3, apart=True),
-        WgmmaTile(256, 128, 4, apart=True, shared=True), WgmmaTile(128, 192, 5, apart=True, shared=True),
-    )  # fmt: skip
-    exclusive: float = 1.5  # times as long as beside the other warp group one takes by itself
-    rate: int = (
-        4096  # operations of half types in a clock of a multiprocessor; tf32 half, fp8 twice
-    )
-    clock: float = 1.7e9  # a second, under load
-    # bytes of arrays and results that a warp group moves in a second while the other multiplies, and
-    # the part of it by narrow strips and by packs, where a sum is four bytes more
-    drained: float = 11e9
-    narrow: float = 0.85
-    packs: float = 0.7
-    lost: float = 0.1  # of the time of products, for each stage that strips take the room of
-    sectors: float = 2.1  # times as long where rows of a factor
-    sector: int = 32  # are no multiples of so many bytes: 8192x1000x784 took 38 us, not 18
-    thin: int = 32  # of rows or columns: fewer fill no half of a tile
-    crowded: int = 128 * 128  # sums beside more of which no vectors fit that an operand is made of
-    short: int = 64  # equations up to which elements may leave in registers
-    unrolled: int = 12  # equations up to which they are written out for each strip
-    strips: int = 3  # arrays, and results, for which there is room in shared memory
-    vectors: int = 6  # bytes of each column for which there is room beside the stages
-    # terms from which on a library splits sums, if so many times the least time is lost otherwise
-    long: int = 2048
-    idle: float = 1.3
-    longest: int = 8192  # terms from which on a library takes
-    library: float = 1.06  # so many times the least time, by larger tiles
-
-    def rate_of(self, dtype: np.dtype) -> float:
-        """Operations of a multiprocessor in a second."""
-        return self.clock * self.rate * 2 / dtype.itemsize
-
-    def tiles_of(self, dtype: np.dtype, pair: bool) -> tuple[WgmmaTile, ...]:
-        """The tiles of products of a dtype, or of pairs of them."""
-        if dtype.itemsize > 1:
-            return self.pairs if pair else self.tiles
-        return tuple(replace(t, stages=3, apart=True) for t in self.pairs) if pair else self.few
-
-    def cost_of(self, tile: WgmmaTile, sums: int) -> float:
-        """Returns how long products of so many terms take beside those in other tiles."""
-        return tile.long if sums >= self.long else tile.cost
 
 
 @final

@@ -218,8 +218,8 @@ class Lanes:
         row = -(-self.problem.axes.sizes[self.lane] // self.pack) if self.lane >= 0 else 0
         if self.over or not self.columns:
             return 1
-        alone = self.downwards and self.read_alone() > 0
-        whole = self.columns == self.tuning.block
+        alone = self.windows.shares_rows() or (self.pack == 1 and self.read_alone() > 0)
+        whole = self.columns == self.tuning.block and not self.windows.pack
         whole = whole and row % (self.tuning.turns * self.tuning.block) == 0 and not self.ragged
         if not alone and (self.pack == 1 or not whole):
             return 1

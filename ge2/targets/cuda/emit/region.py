@@ -48,7 +48,7 @@ BRIEF = {
     "ge2_div_f32(": "ge2_brief_div(",
 }
 OF_PACK = ".at[v]"  # the element of a pack that is current
-IN_PACK = re.compile(r"(\w+(?:\[\w+\])?)\.at\[(v[^]]*)\]")  # the same, or one so many after it
+IN_PACK = re.compile(r"(.+)\.at\[((?:\d+ \* )?v(?: [+-] \d+)?)\]")
 
 
 @final

@@ -296,7 +296,7 @@ class Rows:
 
     def loop(self, works: Sequence[Work]) -> PassLoop:
         inner = self.neighbours(works)
-        taken = [words.taken_together(w, name) for w, name in self.said.packed.items()]
+        taken = [words.taken_together(*each) for each in self.said.packed.items()]
         inner = replace(inner, writes=(*inner.writes, *taken))
         places = self.along()
         if not self.plan.resident:
@@ -358,16 +358,11 @@ class Rows:
         return found
 
     def packed(self, loop: Loop) -> list[Work]:
-        """Sums of exponentials over long rows: a thread takes in all neighbours at once, so that it
-        looks once whether their largest is a larger one.
-        """
-        if self.plan.resident or self.pack == 1 or self.ragged:
-            return []
-        row = set(self.row)
-        found = [w for w in self.gathered(loop) if w.over <= row and not words.is_number(w)]
-        found = [w for w in found if not words.indexed(w)]
-        self.said.packed = {w: f"{words.state_of(w)}_of" for w in found}
-        return found
+        """Sums of exponentials over long rows, which take in all neighbours of a thread at once."""
+        if not (self.plan.resident or self.pack == 1 or self.ragged):
+            found = [w for w in self.gathered(loop) if words.takes_several(w, self.row)]
+            self.said.packed = {w: f"{words.state_of(w)}_of" for w in found}
+        return list(self.said.packed)
 
     def stripes(self, w: Work) -> State:
         found = words.begun(w, "PACK", "v")

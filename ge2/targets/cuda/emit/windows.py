@@ -30,14 +30,19 @@ from ge2.targets.cuda.tuning import Columns
 @final
 @record
 class Part:
-    """The elements of a read for places from `begin` on and before `end` along the lane. That of a
-    place is `at` elements after it in memory; if they are `fixed`, all are the one at `at`.
+    """The elements of a read for places from `begin` on and before `end` along the lane: those of
+    neighbours are `step` elements apart, and that of place 0 would be at `at`.
     """
 
     at: int
     begin: int
     end: int
-    fixed: bool = False
+    step: int = 1
+
+    @property
+    def fixed(self) -> bool:
+        """True if all are one."""
+        return self.step == 0
 
 
 @final
@@ -101,6 +106,7 @@ class Windows:
     groups: dict[tuple[object, ...], list[Read]] = field(default_factory=dict)
     marks: Marks = field(init=False)
     names: dict[str, int] = field(default_factory=dict)
+    bases: dict[tuple[object, ...], Param] = field(default_factory=dict)  # of several reads, one
 
     def __post_init__(self) -> None:
         if self.places.lane < 0 or not all(map(self.is_served, self.problem.works)):
@@ -108,11 +114,12 @@ class Windows:
         for each in self.reads(self.problem.works):
             self.groups.setdefault(each.group, []).append(each)
         alone = [group for group, reads in self.groups.items() if not is_shifted(reads)]
+        apart = any(self.step(self.groups[group][0].param) > 1 for group in alone)
         for group in alone:
             del self.groups[group]
         self.pack = self.widest()
         self.marks = Marks(self.places, self.pack)
-        if not self.groups or not self.pays():
+        if apart or not self.groups or not self.pays():
             self.pack = 0
 
     def begin_anywhere(self) -> bool:
@@ -133,8 +140,10 @@ class Windows:
             return False
         strides = self.problem.axes.strides
         read = [x.leaf for x in w.xs if isinstance(x.leaf, Param)]
-        read += [] if w.param is None else [w.param]
-        return all(strides[p].get(self.places.lane, 0) in (0, 1) for p in read)
+        lane = self.places.lane
+        if w.param is not None and strides[w.param].get(lane, 0) > 1:
+            return False
+        return all(0 <= strides[p].get(lane, 0) <= self.tuning.apart for p in read)
 
     def reads(self, works: Sequence[Work]) -> Iterator[Read]:
         """The reads of elements that lie along the lane."""
@@ -142,7 +151,7 @@ class Windows:
         for w in works:
             for x in dict.fromkeys(w.xs):
                 p, placed = x.leaf, None if w.step is None else w.step.placed
-                if not isinstance(p, Param) or strides[p].get(self.places.lane) != 1:
+                if not isinstance(p, Param) or not strides[p].get(self.places.lane):
                     continue
                 if placed is None:
                     yield self.plain(p)
@@ -151,7 +160,7 @@ class Windows:
 
     def plain(self, p: Param) -> Read:
         at = self.places.operands[p.var].offset
-        parts = (Part(at, 0, self.extent),)
+        parts = (Part(at, 0, self.extent, self.step(p)),)
         return Read(p, None, (*self.memory(p), (), ()), parts, at + self.places.spans(p))
 
     def elsewhere(self, w: Work, p: Param, placed: Placed) -> Read:
@@ -165,19 +174,23 @@ class Windows:
         )
         whole = sum((n - 1) * s for n, s in zip(p.var.type.shape, operand.strides, strict=True))
         if lane in known:
-            parts = tuple(self.runs(at, known[lane]))
+            parts = tuple(self.runs(at, known[lane], self.step(p)))
         else:
             ends = [(low, end) for a, low, end, _ in placed.bounds if a == lane]
             begin, end = ends[0] if ends else (0, self.extent)
-            parts = (Part(at, max(begin, 0), min(end, self.extent)),)
+            parts = (Part(at, max(begin, 0), min(end, self.extent), self.step(p)),)
         return Read(p, w, group, parts, operand.offset + whole + 1)
 
-    def runs(self, at: int, index: Held) -> Iterator[Part]:
+    def step(self, p: Param) -> int:
+        """How far an array's elements are apart along the lane."""
+        return self.problem.axes.strides[p][self.places.lane]
+
+    def runs(self, at: int, index: Held, apart: int) -> Iterator[Part]:
         """The parts of what is read in runs along the lane."""
         runs = next(s.runs for s in self.problem.values.steps if s.y is index)
         ends = [*(begin for begin, *_ in runs[1:]), self.extent]
         for (begin, first, step), end in zip(runs, ends, strict=True):
-            yield Part(at + first - step * begin, begin, end, not step)
+            yield Part(at + (first - step * begin) * apart, begin, end, step * apart)
 
     def memory(self, p: Param) -> tuple[object, ...]:
         operand = self.places.operands[p.var]
@@ -192,7 +205,7 @@ class Windows:
         of all windows begin at multiples of it.
         """
         lane, strides = self.places.lane, self.problem.axes.strides
-        sizes = [p.var.type.dtype.itemsize for p in strides if strides[p].get(lane) == 1]
+        sizes = [p.var.type.dtype.itemsize for p in strides if strides[p].get(lane)]
         pack, reads = WIDEST // max(sizes, default=1), [r for g in self.groups.values() for r in g]
         steps = {s for r in reads for a, s in strides[r.param].items() if a != lane}
         steps |= {self.places.operands[r.param.var].loose for r in reads}
@@ -202,10 +215,14 @@ class Windows:
 
     def pays(self) -> bool:
         """True if windows save enough accesses, and leave room for what is computed."""
-        if self.pack < 2 or self.extent < self.tuning.windowed * self.pack:
+        reads = [r for group in self.groups.values() for r in group]
+        steps = [p.step for r in reads for p in r.parts]
+        if self.pack < max(2, *steps) or self.extent < self.tuning.windowed * self.pack:
+            return False
+        if 0 in steps and any(self.step(r.param) > 1 for r in reads):
             return False
         return self.accesses() * self.tuning.gain <= self.accesses_apart() and (
-            self.held() <= self.tuning.windows
+            self.held() <= self.tuning.registers
         )
 
     def accesses(self) -> int:
@@ -223,6 +240,17 @@ class Windows:
     def held(self) -> int:
         """The bytes of a thread's windows."""
         return sum(size * p.var.type.dtype.itemsize for p, size in self.pieces())
+
+    def shares_rows(self) -> bool:
+        """True if rows that are read for a pack are read for those below it, too: of one memory
+        several are, and not a few elements at the other end. Large packs are enough by themselves.
+        """
+        rows: dict[tuple[object, ...], set[tuple[object, int]]] = {}
+        for group, reads in self.groups.items():
+            seen = rows.setdefault(self.memory(reads[0].param), set())
+            parts = [p for r in reads for p in r.parts if 2 * (p.end - p.begin) > self.extent]
+            seen.update((group, round(p.at / (self.extent * max(p.step, 1)))) for p in parts)
+        return 0 < self.pack <= self.tuning.below and any(len(seen) > 1 for seen in rows.values())
 
     def pieces(self) -> Iterator[tuple[Param, int]]:
         """The arrays and the elements of all accesses."""
@@ -258,7 +286,7 @@ class Windows:
                 low = self.marks.upwards(max(part.begin - v, 0))
                 high = self.marks.upwards(min(part.end, self.extent) - v)
                 if low < high:
-                    number, element = divmod(part.at + v, self.pack)
+                    number, element = divmod(part.at + part.step * v, self.pack)
                     had = found.setdefault(number, Needed(element, element, low, high))
                     had.first, had.last = min(had.first, element), max(had.last, element)
                     had.low, had.high = min(had.low, low), max(had.high, high)
@@ -277,7 +305,9 @@ class Windows:
         return [line for reads in groups.values() for line in self.group_lines(reads, said)]
 
     def group_lines(self, reads: Sequence[Read], said: Statements) -> list[Text]:
-        first, lines = replace(reads[0], end=max(r.end for r in reads)), list[Text]()
+        base = self.bases.setdefault(self.memory(reads[0].param), reads[0].param)
+        first = replace(reads[0], param=base, end=max(r.end for r in reads))
+        lines = list[Text]()
         name = self.places.array(first.param)
         windows, fixed = self.windows(reads, f"{name}_window"), dict[int, str]()
         known = self.known(first, said)
@@ -368,15 +398,14 @@ class Windows:
         return f"({found})" if len(read.parts) > 1 else found
 
     def in_window(self, part: Part, windows: Sequence[Window]) -> str:
-        for window in windows:
-            by = part.at - window.first * self.pack
-            if -self.pack < by < len(window.packs) * self.pack and self.is_in(part, window):
-                return f"{window.name}.at[v{f' + {by}' if by > 0 else f' - {-by}' if by else ''}]"
-        return "0"  # of no place of the space
-
-    def is_in(self, part: Part, window: Window) -> bool:
         numbers = self.needed(iter((part,)))
-        return all(window.first <= n < window.first + len(window.packs) for n in numbers)
+        for window in windows:
+            if numbers and window.first <= min(numbers) < window.first + len(window.packs):
+                by = part.at - window.first * self.pack
+                v = "v" if part.step == 1 else f"{part.step} * v"
+                return f"{window.name}.at[{v}{f' + {by}' if by > 0 else f' - {-by}' if by else ''}]"
+        assert not numbers
+        return "0"  # of no place of the space
 
 
 def is_shifted(reads: Sequence[Read]) -> bool:

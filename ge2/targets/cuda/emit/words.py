@@ -61,10 +61,10 @@ TYPES = re.compile(r"\bge2_c(?:64|128)\b")
 FOLDS = frozenset((
     "indexed", "first", "at", "argmax", "argmin", "argmax_next", "argmin_next", "argmax_begin", "argmin_begin",
     "argmax_step", "argmin_step", "compensate", "compensated", "lowest", "highest",
-    "exps", "no_exps", "add_exps", "take_exps", "exp_of", "sum_of_exps",
 ))
 # fmt: on
 FIRST = {"cast": "cast", "pair": "pair", "random": "random", "index": "index", "sort": "sort"}
+EXPS = frozenset(("exps", "no_exps", "exp_of", "add_exps", "take_exps", "sum_of_exps"))
 KINDS = {"f32": "float", "f64": "float", "bool": "bool"}
 
 
@@ -91,6 +91,8 @@ def header(name: str, suffix: str) -> str:
     word = name.split("_")[0]
     if word in FIRST:
         return FIRST[word]
+    if name in EXPS:
+        return "exps"
     subject = subjects().get(name, "basic")
     if name == "complex" or suffix in ("c64", "c128"):
         return "complex" if subject == "basic" else "complex_maths"
@@ -464,6 +466,13 @@ def next_taken(w: Work, mine: str, value: str, index: str) -> str:
 def start_at(w: Work, places: str) -> str:
     """The state that such values are taken into; `places`: the first, and the end of all."""
     return f"ge2_{op_of(w).name}_begin_{SUFFIX[dtype_of(w)]}({places})"
+
+
+def takes_several(w: Work, row: Sequence[int]) -> bool:
+    """True if a state over a row takes in several elements for less than one by one: it looks once
+    for the largest of them.
+    """
+    return not (is_number(w) or indexed(w)) and w.over <= set(row)
 
 
 def neighbours(w: Work, name: str) -> Text:

@@ -240,8 +240,6 @@ class Joint(OnTensorCores):
 
     def refuses(self, problem: Problem, caps: Caps | None) -> str:
         op = steps_of(problem.op)
-        if why := self.unserved(problem):
-            return why
         if why := unspoken(op.region.graph) or too_many(op, caps):
             return why
         left, right = (x.type.dtype for x in op.product.inputs)
@@ -259,10 +257,6 @@ class Joint(OnTensorCores):
     def makes(self, op: Op) -> bool:
         """True if the family has operands that are made as those of the product are: not at all."""
         return not steps_of(op).prologues
-
-    def unserved(self, problem: Problem) -> str:
-        """The reason why operands of the product are none of this family's; "" if they are."""
-        return ""
 
     def placed(self, problem: Problem) -> dict[Atom, Operand]:
         """Where the operands of the product are."""

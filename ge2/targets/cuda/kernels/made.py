@@ -34,6 +34,7 @@ from ge2.targets.cuda.kernels.tensor_cores import (
     thin,
     tiles_for,
 )
+from ge2.targets.cuda.product_tuning import WgmmaTile
 from ge2.targets.cuda.products import Contraction, contraction, tight
 from ge2.targets.cuda.products.made import Making, Source, elements, operations, unmade
 from ge2.targets.cuda.products.tensor_cores import unmatched
@@ -45,7 +46,6 @@ from ge2.targets.cuda.products.warp_groups import (
     stages_of,
     unmade_by_groups,
 )
-from ge2.targets.cuda.tuning import WgmmaTile
 
 SMALL: Final = "it is a small product"
 
@@ -128,7 +128,7 @@ class OfMade(Joint):
     def makes(self, op: Op) -> bool:
         return bool(steps_of(op).prologues)
 
-    def unserved(self, problem: Problem) -> str:
+    def refuses(self, problem: Problem, caps: Caps | None) -> str:
         op = steps_of(problem.op)
         if any(why := unspoken(e.op.graph) for e in op.prologues if isinstance(e.op, Region)):
             return why
@@ -136,7 +136,9 @@ class OfMade(Joint):
         if isinstance(found, str):
             return found
         apart = found and sizes(found[0].sources[0].axes) != sizes(self.product(problem).axes)
-        return "an operand is made of arrays whose batches are not the product's" if apart else ""
+        if apart:
+            return "an operand is made of arrays whose batches are not the product's"
+        return super().refuses(problem, caps)
 
     def placed(self, problem: Problem) -> dict[Atom, Operand]:
         """Operands that are made lie as the arrays that tell how."""

@@ -146,15 +146,16 @@ def is_narrow(problem: Problem) -> bool:
 
 def is_longest(problem: Problem, caps: Caps) -> bool:
     """True if sums of tensor cores are so long, and tiles of ours waste so much, that the larger
-    ones of a library may be better.
+    ones of a library may be better. Of fp8 others tell.
     """
+    if problem.inputs[0].dtype in FP8:
+        return False
     if caps.limits.generation != HOPPER or not problem.settled or not rounds(problem):
         return False
     axes, tuning = axes_of(problem), caps.chip.tuning.wgmma
     if unmatched(axes) or axes.sums[0].size < tuning.longest:
         return False
-    tiles = tuning.tiles_of(problem.inputs[0].dtype, False)
-    return least_waste(axes, caps.limits.multiprocessors, tuning, tiles) > tuning.library
+    return least_waste(axes, caps.limits.multiprocessors, tuning) > tuning.library
 
 
 def has_astray(problem: Problem, caps: Caps) -> bool:
@@ -179,6 +180,8 @@ def is_ranked(problem: Problem, caps: Caps | None) -> bool:
     """True if predictions decide between a library and what stands beside it in the catalog."""
     if caps is None:
         return False
+    if problem.inputs[0].dtype in FP8:
+        return True
     known = caps.is_measured and not is_narrow(problem)
     return not known or is_longest(problem, caps) or has_astray(problem, caps)
 
@@ -188,7 +191,12 @@ def library_seconds(problem: Problem, caps: Caps, bytes_: int = 16) -> float:
     it where rows are multiples of fewer bytes, and its tiles are larger; of small matrices few
     blocks have a tile, and each waits for its terms, however few.
     """
-    speed, tuning = caps.speed, caps.limits.tuning.products
+    speed, tuning, wgmma = caps.speed, caps.limits.tuning.products, caps.chip.tuning.wgmma
+    if problem.inputs[0].dtype in FP8 and caps.limits.generation == HOPPER:
+        rate = wgmma.rate_of(problem.inputs[0].dtype) * caps.limits.multiprocessors
+        done = operations(problem, 1) / (rate * busy(problem, caps, tuning.narrow_side))
+        stored = problem.outs[0].nbytes / speed.moved
+        return max(speed.launch + wgmma.few.library * done + stored, least_seconds(caps))
     side = tuning.narrow_side if rounds(problem) and bytes_ < 16 else 64
     rate = busy(problem, caps, side) * speed.products / speed.single
     if rounds(problem):

@@ -1,4 +1,4 @@
-"""Kernels that put lines in order or find some ranks: short ones in registers, others in shared memory."""
+"""Kernels that put lines in order, or find some ranks: in registers, or in shared memory."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from ge2.targets.cuda.kernels.moves import Grid, added
 from ge2.targets.cuda.limits import ASSUMED, GRID_MOST, WARP
 from ge2.targets.cuda.tuning import TopKs
 
-# -------- Networks of comparators: the same pairs of keys meet whatever the keys are, so a key is in
-# a register of its own.
+# -------- Networks of comparators: the same pairs of keys meet whatever the keys are, so each key is
+# in a register of its own.
 
 
 Network = tuple[tuple[int, int], ...]
@@ -54,8 +54,8 @@ def merge_exchange(n: int) -> Network:
 
 @cache
 def merged_halves(n: int) -> Network:
-    """The comparators that put n keys in order, a power of two, which rise and then fall, or fall and
-    then rise: the end of a bitonic merge.
+    """The comparators that put n keys in order, a power of two, which rise and then fall, or fall
+    and then rise: the end of a bitonic merge.
 
     >>> merged_halves(4)
     ((0, 2), (1, 3), (0, 1), (2, 3))
@@ -151,7 +151,7 @@ def split_of(n: int, dtype: np.dtype, placed: bool, tuning: TopKs) -> Split:
 
 @final
 class OrderedLines:
-    """The kernel that puts short lines in order in registers, or finds the elements of some ranks."""
+    """The kernel that puts short lines in order in registers, or finds elements of some ranks."""
 
     def __init__(self, lines: LargestOfLines, tuning: TopKs) -> None:
         self.lines, self.op, self.n, self.tuning = lines, lines.op, lines.n, tuning
@@ -243,8 +243,8 @@ def comparators(network: Network) -> tuple[Text, ...]:
     return tuple(Text(" ".join(calls[i : i + 6])) for i in range(0, len(calls), 6))
 
 
-# -------- Lines in order, in CUDA: short ones in registers, longer ones by a block in shared memory.
-# Lines that are longer still are sorted by CuPy.
+# -------- Lines in order, in CUDA: short ones in registers, longer ones by a block in shared
+# memory. Lines that are longer still are sorted by CuPy.
 
 
 REGISTERS, RANKED, SHARED = "in registers", "ranked by a few threads", "a block for each line"
@@ -294,7 +294,7 @@ class CudaSort(CudaWays):
         n, tuning = t.shape[op.axis], caps.chip.tuning.top_k
         counts = {
             REGISTERS: lambda: in_registers(n, t.dtype, op, tuning),
-            RANKED: lambda: -(-n // WARP) * n * OF_RANKED * min(n / WARP, 1),
+            RANKED: lambda: by_rank(n, t.dtype),
             SHARED: lambda: in_shared(n, tuning),
         }
         count = counts[variant.name]() if t.size else 0
@@ -329,6 +329,12 @@ def in_registers(
     each = COMPARATOR[split.words - 1]
     keys = split.keys * OF_KEY * split.words
     return (comparators * each + shuffled * (each // 2 + 2 * split.words) + keys) / split.lines
+
+
+def by_rank(n: int, dtype: np.dtype) -> float:
+    """The instructions of a warp for a line whose elements count those before them."""
+    team, words = min(WARP, 1 << (n - 1).bit_length()), max(key_of(dtype).itemsize // 4, 1)
+    return -(-n // WARP) * (n * OF_RANKED + OF_KEY * words) * words * team / WARP
 
 
 def in_shared(n: int, tuning: TopKs) -> float:

@@ -43,6 +43,7 @@ from ge2.targets.cuda.kernels.products import (
     multiple,
 )
 from ge2.targets.cuda.limits import Chip
+from ge2.targets.cuda.product_tuning import WgmmaTile
 from ge2.targets.cuda.products import Contraction
 from ge2.targets.cuda.products.tensor_cores import (
     OF_GROUPS,
@@ -69,7 +70,7 @@ from ge2.targets.cuda.products.warp_groups import (
     unfit,
 )
 from ge2.targets.cuda.tuning import Mma as Tuning
-from ge2.targets.cuda.tuning import MmaTile, WgmmaTile
+from ge2.targets.cuda.tuning import MmaTile
 
 # -------- Matrix products on tensor cores of compute capability 8.0 and newer, of operands that lie
 # anyhow: bare, or with the elementwise work on their result.
@@ -240,6 +241,8 @@ def seconds(
     of the other warp group hide it.
     """
     (sums,), tuning = axes.sums, caps.chip.tuning.wgmma
+    if tile.apart:
+        return seconds_apart(axes, dtype, tile, after, caps)
     size = tile.rows * tile.columns
     added = size * tile.products * sums.size
     if lost is None:
@@ -253,10 +256,30 @@ def seconds(
     if is_astray(axes, dtype, tuning):
         multiplied, a_byte = multiplied * tuning.sectors, a_byte * tuning.sectors
     # the rate of products was fitted to the whole time of bare ones, which store their sums
-    bare, left = a_byte * min(after.moved, max(dtype.itemsize, 2)), a_byte * moved
-    if tile.apart:
-        return caps.speed.launch + at_once(waves, multiplied, left, tuning.exclusive) - bare
-    return caps.speed.launch + in_turns(waves, multiplied, left) - bare
+    bare = a_byte * min(after.moved, dtype.itemsize)
+    return caps.speed.launch + in_turns(waves, multiplied, a_byte * moved) - bare
+
+
+def seconds_apart(
+    axes: Contraction, dtype: np.dtype, tile: WgmmaTile, after: Epilogue, caps: Caps
+) -> float:
+    """The same where both warp groups multiply at once: what follows products is hidden by those of the
+    other group, in tiles of their own, or by nothing, and equations count.
+    """
+    tuning, waves = caps.chip.tuning.wgmma, waves_of(axes, tile, caps.limits.multiprocessors)
+    few, size = tuning.few, tile.rows * tile.columns
+    lost = max(tile.stages - stages_of(tile, after, caps.chip), 0)
+    added = size * tile.products * axes.sums[0].size
+    multiplied = 2 * added * tile.cost / tuning.rate_of(dtype) * (1 + few.lost * lost)
+    moved = after.moved if after.stores else after.moved + FLOAT32.itemsize
+    worth = few.element + moved + few.equation * after.equations
+    part = few.narrow if tile.narrow else 1.0 if after.stores else tuning.packs
+    left = size * worth / (few.drained * part)
+    if is_astray(axes, dtype, tuning):
+        multiplied, left = multiplied * tuning.sectors, left * tuning.sectors
+    if tile.shared:
+        return caps.speed.launch + waves * (multiplied + left / 2)
+    return caps.speed.launch + at_once(waves, multiplied, left, few.exclusive)
 
 
 def at_once(tiles: int, multiplied: float, left: float, exclusive: float) -> float:
@@ -375,7 +398,10 @@ class GemmWgmma(WgmmaKernels, StoredBare):
     name = "wgmma product"
 
     def is_ranked(self, problem: Problem, caps: Caps | None) -> bool:
-        return caps is not None and (is_longest(problem, caps) or has_astray(problem, caps))
+        if caps is None:
+            return False
+        few = problem.inputs[0].dtype in FP8
+        return few or is_longest(problem, caps) or has_astray(problem, caps)
 
 
 @final
@@ -385,7 +411,7 @@ class GemmWgmmaRegion(WgmmaKernels, Joint):
     def is_ranked(self, problem: Problem, caps: Caps | None) -> bool:
         """True unless it is predicted to be quicker than the library and a region, or its epilogue, as
         it was measured to be: there, factors of whole families would be wrong more often than the
-        order.
+        order. Of fp8 steps were measured to take longer than predicted by more than that.
         """
         if caps is None:
             return False
@@ -393,7 +419,9 @@ class GemmWgmmaRegion(WgmmaKernels, Joint):
         others, library = [step_by_step(problem, caps)], BlasEpilogue()
         if not library.refusal(problem, caps):
             others.append(library.seconds(problem, Variant(), caps))
-        return self.seconds(problem, best, caps) > min(others)
+        few = self.product(problem).dtype in FP8
+        doubt = caps.chip.tuning.wgmma.few.doubt if few else 1.0
+        return self.seconds(problem, best, caps) > doubt * min(others)
 
 
 @final

@@ -25,12 +25,12 @@ from typing import Any, Final, final
 
 from ge2.base.record import record
 from ge2.base.source import count_words, size_words
-from ge2.ir import ArrayType, Atom, Eqn, Graph, Op, Var, has_effect, rename
+from ge2.ir import ArrayType, Atom, Eqn, Graph, Op, Var, has_effect
 from ge2.ops.dot import DotGeneral
 from ge2.ops.elementwise import ConvertElementType
 from ge2.ops.graphs.control import Cond
 from ge2.ops.graphs.loops import ScanLoop
-from ge2.ops.graphs.region import Region, Resident
+from ge2.ops.graphs.region import Region, Resident, spread_out
 from ge2.ops.graphs.while_loop import WhileLoop
 from ge2.passes import TIDY
 from ge2.passes.context import Context, run
@@ -139,12 +139,7 @@ def spread(eqns: Sequence[Eqn]) -> list[Eqn]:
     for eqn in eqns:
         op = eqn.op
         if isinstance(op, Region | Resident):
-            env: dict[Var, Atom] = dict(zip(op.graph.inputs, eqn.inputs, strict=True))
-            outs = dict(zip(op.graph.outputs, eqn.outs, strict=True))
-            for each in op.graph.eqns:
-                made = tuple(outs.get(v) or Var(v.type) for v in each.outs)
-                found.append(Eqn(each.op, rename(env, each.inputs), made, each.source))
-                env.update(zip(each.outs, made, strict=True))
+            found += spread_out(eqn, op.graph)
         elif isinstance(op, Index) and op.size:
             found.append(replace(eqn, op=Wrap(op.size)))
         else:

@@ -79,37 +79,6 @@ GE2_NEXT(f64, argmin, GE2_INFINITY_F64, value >= a.value)
 GE2_NEXT(f32, argmax, -GE2_INFINITY_F32, value <= a.value)
 GE2_NEXT(f64, argmax, -GE2_INFINITY_F64, value <= a.value)
 
-/* A sum of exp(x - most) over elements, of which the largest is `most`, as it is while that is not known: relative to
- * `from`, which is no more than 16 less, so that sums are turned to another seldom, and do not overflow. Without elements
- * `from` is the least number, so that -inf adds nothing. */
-#define GE2_EXPS(t, T, LEAST) \
-    struct ge2_exps_##t { \
-        T most, from, sum; \
-    }; \
-    GE2_FN ge2_exps_##t ge2_no_exps_##t() { return {ge2_lowest_##t(), LEAST, 0}; } \
-    GE2_FN ge2_exps_##t ge2_exp_of_##t(T x) { return {x, x, 1}; } \
-    GE2_FN ge2_exps_##t ge2_add_exps_##t(ge2_exps_##t a, ge2_exps_##t b) { \
-        const T most = ge2_max_##t(a.most, b.most), from = most - a.from > 16 ? most : a.from; \
-        return {most, from, a.sum * ge2_exp_##t(a.from - from) + b.sum * ge2_exp_##t(b.from - from)}; \
-    } \
-    /* the same of N elements, of which the largest is found first */ \
-    template <int N> \
-    GE2_FN ge2_exps_##t ge2_take_exps_##t(ge2_exps_##t a, const T (&x)[N]) { \
-        T sum = 0; \
-        for (int v = 0; v < N; v++) a.most = ge2_max_##t(a.most, x[v]); \
-        if (a.most - a.from > 16) a.sum *= ge2_exp_##t(a.from - a.most), a.from = a.most; \
-        for (int v = 0; v < N; v++) sum += ge2_exp_##t(x[v] - a.from); \
-        a.sum += sum; \
-        return a; \
-    } \
-    /* not a number where `most` is not finite, as exp(inf - inf) is */ \
-    GE2_FN T ge2_sum_of_exps_##t(ge2_exps_##t a) { \
-        return a.sum * ge2_exp_##t(a.from - a.most) + (a.most - a.most); \
-    }
-
-GE2_EXPS(f32, float, -3.402823466e38f)
-GE2_EXPS(f64, double, -1.7976931348623157e308)
-
 /* What each addition rounds away is gathered beside it (D. E. Knuth's two-sum). The rest is no number where the sum is
  * none, and a sum of -0.0 stays so. */
 #define GE2_COMPENSATED(r, F) \

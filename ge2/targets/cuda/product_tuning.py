@@ -1,0 +1,126 @@
+"""Tiles of products on Hopper's tensor cores, and the numbers by which one is chosen."""
+
+from __future__ import annotations
+
+from typing import final
+
+import numpy as np
+
+from ge2.base.record import record
+
+
+@final
+@record
+class WgmmaTile:
+    """A tile of the result that a warp group of Hopper has, and the stages of operands in shared
+    memory. `cost`: how long its products take beside those of the others, and `long` where sums are
+    long; `drain`: how long its elements take to leave. `narrow`: elements leave by strips of half
+    the usual width, whose room is one for more stages. `pair`: it has sums of two products. `apart`:
+    those of each stage are added to others, and warp groups have so many stages each, or are
+    `shared` by both, who have a half of the rows each.
+    """
+
+    rows: int
+    columns: int
+    stages: int
+    cost: float = 1.0
+    long: float = 1.0
+    drain: float = 1.0
+    group: int = 8  # rows of tiles that are taken at a time, for the L2 cache
+    narrow: bool = False
+    pair: bool = False
+    apart: bool = False
+    shared: bool = False
+
+    @property
+    def products(self) -> int:
+        return 2 if self.pair else 1
+
+    @property
+    def lines(self) -> int:
+        """Rows of a warp group."""
+        return self.rows // (1 + self.shared)
+
+
+@final
+@record
+class Few:
+    """Products of fp8, whose sums are added for each stage. Fitted to what was measured on an H200
+    (docs/design/fp8.md): costs are times of the least that tensor cores take.
+    """
+
+    tiles: tuple[WgmmaTile, ...] = (
+        WgmmaTile(128, 128, 3, 1.38, 1.38, apart=True),
+        WgmmaTile(64, 128, 4, 1.6, 1.6, apart=True),
+        WgmmaTile(64, 64, 6, 2.87, 2.87, apart=True),
+        WgmmaTile(256, 128, 4, 1.5, 1.5, apart=True, shared=True),
+        WgmmaTile(128, 192, 5, 1.5, 1.5, apart=True, shared=True),
+    )
+    pairs: tuple[WgmmaTile, ...] = (
+        WgmmaTile(128, 64, 3, 1.38, 1.38, pair=True, apart=True),
+        WgmmaTile(64, 64, 3, 1.6, 1.6, pair=True, apart=True),
+    )
+    # times as long as beside the other warp group, which multiplies meanwhile, one takes by itself
+    exclusive: float = 1.33
+    lost: float = 0.03  # of the time of products, for each stage that strips take the room of
+    # bytes of arrays and results that a warp group moves in a second, and how many more each element
+    # is worth, and each equation of it: nothing hides those of a group but products of the other
+    drained: float = 17.4e9
+    narrow: float = 0.95  # the part of it by narrow strips
+    element: float = 0.9
+    equation: float = 0.13
+    library: float = 1.24  # times the least that tensor cores take, for a library
+    # times as long as a library and a region, up to which one kernel is not ranked behind them
+    doubt: float = 1.1
+
+
+@final
+@record
+class Wgmma:
+    """Products on Hopper's tensor cores. The tiles were measured beside each other on an H200."""
+
+    tiles: tuple[WgmmaTile, ...] = (
+        WgmmaTile(128, 192, 4, drain=1.15), WgmmaTile(128, 128, 5, 1.02, 1.05),
+        WgmmaTile(64, 64, 8, 1.7, 1.85, drain=1.3),
+    )  # fmt: skip
+    # of two products, where registers have 128 sums; costs are those of one. Boxes have 64 columns
+    pairs: tuple[WgmmaTile, ...] = (
+        WgmmaTile(128, 64, 5, 1.02, 1.05, pair=True), WgmmaTile(64, 64, 8, 1.3, 1.3, pair=True),
+    )  # fmt: skip
+    few: Few = Few()  # of fp8
+    # operations of half types in a clock of a multiprocessor: of tf32 a half, of fp8 twice as many
+    rate: int = 4096
+    clock: float = 1.7e9  # a second, under load
+    # bytes of arrays and results that a warp group moves in a second while the other multiplies, and
+    # the part of it by narrow strips and by packs, where a sum is four bytes more
+    drained: float = 11e9
+    narrow: float = 0.85
+    packs: float = 0.7
+    lost: float = 0.1  # of the time of products, for each stage that strips take the room of
+    sectors: float = 2.1  # times as long where rows of a factor
+    sector: int = 32  # are no multiples of so many bytes: 8192x1000x784 took 38 us, not 18
+    thin: int = 32  # of rows or columns: fewer fill no half of a tile
+    crowded: int = 128 * 128  # sums beside more of which no vectors fit that an operand is made of
+    short: int = 64  # equations up to which elements may leave in registers
+    unrolled: int = 12  # equations up to which they are written out for each strip
+    strips: int = 3  # arrays, and results, for which there is room in shared memory
+    vectors: int = 6  # bytes of each column for which there is room beside the stages
+    # terms from which on a library splits sums, if so many times the least time is lost otherwise
+    long: int = 2048
+    idle: float = 1.3
+    longest: int = 8192  # terms from which on a library takes
+    library: float = 1.06  # so many times the least time, by larger tiles
+
+    def rate_of(self, dtype: np.dtype) -> float:
+        """Operations of a multiprocessor in a second."""
+        return self.clock * self.rate * 2 / dtype.itemsize
+
+    def tiles_of(self, dtype: np.dtype, pair: bool) -> tuple[WgmmaTile, ...]:
+        """The tiles of products of a dtype, or of pairs of them."""
+        if dtype.itemsize > 1:
+            return self.pairs if pair else self.tiles
+        return self.few.pairs if pair else self.few.tiles
+
+    def cost_of(self, tile: WgmmaTile, sums: int) -> float:
+        """Returns how long products of so many terms take beside those in other tiles."""
+        return tile.long if sums >= self.long else tile.cost
