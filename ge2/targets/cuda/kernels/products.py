@@ -35,7 +35,6 @@ from ge2.targets.cuda.products import (
 )
 from ge2.targets.cuda.products.made import operations as making
 from ge2.targets.cuda.products.made import prologues_of, unmade_alone
-from ge2.targets.cuda.products.many import Many, ManyRegion
 from ge2.targets.cuda.products.rules import (
     least_seconds,
     many_seconds,
@@ -45,6 +44,8 @@ from ge2.targets.cuda.products.rules import (
 )
 from ge2.targets.cuda.products.small import (
     NAMES,
+    Many,
+    ManyRegion,
     Small,
     SmallRegion,
     Tiles,

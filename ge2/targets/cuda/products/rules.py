@@ -15,8 +15,7 @@ from ge2.ops.graphs.contraction import is_contraction
 from ge2.targets.cuda.device import Caps
 from ge2.targets.cuda.limits import WARP, Limits
 from ge2.targets.cuda.products import SIDE, Contraction
-from ge2.targets.cuda.products.many import threads_of
-from ge2.targets.cuda.products.small import unfit
+from ge2.targets.cuda.products.small import threads_of, unfit
 
 # -------- Which matrix products are done by a kernel of ours, and not by the library: the rule, in
 # one place.
