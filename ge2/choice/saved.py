@@ -61,8 +61,11 @@ class Saved:
 
 
 def key_of(problem: Problem) -> str:
-    """A name for a problem: its operation, its types, and where its arrays are."""
-    lies = [repr(problem.operands), repr(sorted(problem.shared)), problem.target]
+    """A name for a problem: its operation, its types, and where its arrays are. That some share their
+    memory is a matter of the program.
+    """
+    apart = tuple(replace(x, memory=-1) for x in problem.operands)
+    lies = [repr(apart).replace(", memory=-1", ""), repr(sorted(problem.shared)), problem.target]
     return content_key(graph_text(problem), *lies)[:16]
 
 

@@ -208,11 +208,15 @@ def only(f: Callable[..., Any], *xs: Any) -> list[str]:
     return [line.replace(f"{family}, ", "") for line in lines if f"{family}, " in line]
 
 
-def test_short_lines_are_ranked_and_long_ones_sorted() -> None:
-    sort = partial(np.sort, axis=0)
-    assert only(sort, array(100, 3)) == ["ranked by a few threads", "or a block for each line"]
-    long = "not ranked by a few threads: a line has 129 elements, more than 128"
-    assert only(sort, array(129, 3)) == [long, "a block for each line"]
+def test_short_lines_are_sorted_in_registers_and_long_ones_by_blocks() -> None:
+    def offered(n: int) -> list[str]:
+        return [each.split(",")[0] for each in only(partial(np.sort, axis=0), array(n, 3))]
+
+    some, blocks = ["in registers", "or ranked by a few threads"], "or a block for each line"
+    assert offered(100) == [*some, blocks]
+    assert offered(129) == ["in registers", blocks]
+    (long,) = offered(1025)[:1]
+    assert long.startswith("not in registers: a line has 1025 elements")
 
 
 def test_the_largest_of_long_lines_are_found_in_parts() -> None:

@@ -61,13 +61,13 @@ def test_a_template_is_part_of_it_and_its_comments_are_not(target: str, tmp_path
 def test_headers_that_it_includes_are_part_of_it_and_their_comments_are_not(
     target: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read = compiler._text
+    read = compiler.text_of
 
     def coded_with(name: str, more: str) -> str:
         def text(path: str) -> str:
             return read(path) + (more if name in path else "")
 
-        monkeypatch.setattr(compiler, "_text", text)
+        monkeypatch.setattr(compiler, "text_of", text)
         content.headers_content.cache_clear()
         return coded(target, 4096, 1024)[1]
 
