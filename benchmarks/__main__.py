@@ -106,6 +106,7 @@ SUITES = {
         "cuda.overlap": ("early-chain", "early-mlp", "early-demo"),
         "cuda.kernels": (
             *(
+                "softmax-long",
                 "gelu",
                 "adam",
                 "squares",
@@ -172,7 +173,7 @@ SUITES = {
             *("small-second-back", "small-second-weight", "small-first-weight"),
             *("thin-last", "thin-last-back", "thin-last-weight"),
         ),
-        "cuda.sorts": ("sort", "argsort"),
+        "cuda.sorts": ("sort", "argsort", "sort-rows", "sort-longer-rows", "middle-of-rows"),
     },
     "programs": {"programs": PROGRAMS},
     "first-calls": {"first_calls": PROGRAMS},

@@ -19,7 +19,7 @@ from ge2.targets.cuda.emulator import limits_of
 from ge2.targets.cuda.kernels.products import no_groups_fp8
 from ge2.targets.cuda.kernels.tensor_cores import GemmMma, GemmWgmma, at_once, seconds
 from ge2.targets.cuda.limits import H200
-from ge2.targets.cuda.products.gemm import contraction
+from ge2.targets.cuda.products import contraction
 from ge2.targets.cuda.products.tensor_epilogue import stored_alone
 from tests.codegen.texts import kernels
 from tests.kernels.fp8_cases import (

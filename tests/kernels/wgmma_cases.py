@@ -93,9 +93,12 @@ LAYERS: Final[dict[str, Case]] = {
     ),
     "a triangle": (lambda a, b: np.triu(a @ b), ((136, 72), (72, 136))),
     "a triangle of batches": (lambda a, b: np.tril(a @ b, 3), ((3, 136, 72), (3, 72, 80))),
-    "every column by its number": (lambda a, b: (a @ b) * np.arange(80, dtype="i4"), ((136, 72), (72, 80))),
-    "every row by its number, and an array": (
-        lambda a, b, r: np.where(np.arange(136)[:, None] < 70, np.tanh(a @ b), r),
+    "every second column": (
+        lambda a, b: (y := a @ b, np.where(np.arange(b.shape[-1]) % 2 == 0, y, -y))[1],
+        ((136, 72), (72, 80)),
+    ),
+    "some rows, and an array": (
+        lambda a, b, r: np.where(np.arange(len(a))[:, None] < 70, np.tanh(a @ b), r),
         ((136, 72), (72, 80), (136, 80)),
     ),
     "alpha and beta": (lambda a, b, c: 0.5 * (a @ b) + 2.0 * c, ((136, 72), (72, 80), (136, 80))),
