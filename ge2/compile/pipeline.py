@@ -27,6 +27,7 @@ from ge2.passes.context import Tuning as Passes
 from ge2.passes.factors import factors as factors_of
 from ge2.passes.factors import solves
 from ge2.passes.fold import constants_late
+from ge2.passes.folds import mirrored, online_sums, short_sums
 from ge2.passes.fuse import fuse
 from ge2.passes.fusion_group import results_together
 from ge2.passes.indices import drawn, indexed, join_scatters, sums_of_zeros
@@ -36,8 +37,6 @@ from ge2.passes.loops.roll import roll
 from ge2.passes.loops.roll_offsets import roll_offsets
 from ge2.passes.loops.rolled_to_scan import stack, stack_all
 from ge2.passes.moves_inside import moves_inside, rows_inside
-from ge2.passes.online_sums import online_sums
-from ge2.passes.pairs import mirrored, short_sums
 from ge2.passes.products import half_results, products_to_sums, thin_products, tiny_products
 from ge2.passes.reads import few_ranks, order_statistics, slices_first
 from ge2.passes.simplify import inline

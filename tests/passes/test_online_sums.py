@@ -13,7 +13,7 @@ import ge2
 from ge2.base.config import config
 from ge2.passes import TIDY
 from ge2.passes.context import TUNING, run
-from ge2.passes.online_sums import online_sums
+from ge2.passes.folds import online_sums
 from tests.together import needs_compiler
 
 # a row of more than so many elements is long

@@ -14,7 +14,7 @@ import ge2
 from ge2.compile.catalog import interpret
 from ge2.ir import Graph, Literal, Var, verify
 from ge2.passes.context import Context, ShortSums, Tuning
-from ge2.passes.pairs import Mirrors, is_power, mirrored, short_sums
+from ge2.passes.folds import Mirrors, is_power, mirrored, short_sums
 from ge2.passes.simplify import simplify
 from tests.exhaustive import examples
 

@@ -12,8 +12,7 @@ from typing import final
 
 from ge2.base.record import record
 from ge2.program import CompilePrice, Concurrent
-from ge2.targets.cuda.attention_tuning import Attention, Cudnn
-from ge2.targets.cuda.product_tuning import Wgmma
+from ge2.targets.cuda.tensor_tuning import Attention, Cudnn, Wgmma
 
 
 @final

@@ -23,7 +23,6 @@ from ge2.ops.random import UINT32, Draw, RandomBits
 from ge2.passes.fuse import fuse
 from ge2.passes.fusion_group import round_halves
 from ge2.passes.indices import in_order, orientation
-from ge2.targets.cuda.attention_tuning import AttentionTile
 from ge2.targets.cuda.emit import CudaKernel, Fixed
 from ge2.targets.cuda.emit.columnwise import Lanes
 from ge2.targets.cuda.emit.lane_view import Stage
@@ -34,6 +33,7 @@ from ge2.targets.cuda.kernels.scan_blocks import cleared
 from ge2.targets.cuda.launch import Tiles
 from ge2.targets.cuda.limits import Chip
 from ge2.targets.cuda.products.tensor_cores import TYPES
+from ge2.targets.cuda.tensor_tuning import AttentionTile
 
 # -------- Statements of scores, and of their derivative, for a pair of neighbours in registers.
 

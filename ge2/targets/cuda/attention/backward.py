@@ -23,7 +23,6 @@ from ge2.targets.cuda.attention import (
     batch_places,
     in_cache,
 )
-from ge2.targets.cuda.attention_tuning import AttentionTile
 from ge2.targets.cuda.emit import CudaKernel, Fixed
 from ge2.targets.cuda.emit.special_reductions import Kernels
 from ge2.targets.cuda.emit.words import STORED, SUFFIX
@@ -31,6 +30,7 @@ from ge2.targets.cuda.kernels.scan_blocks import cleared
 from ge2.targets.cuda.launch import Tiles
 from ge2.targets.cuda.limits import Chip
 from ge2.targets.cuda.products.tensor_cores import TYPES
+from ge2.targets.cuda.tensor_tuning import AttentionTile
 
 # -------- The kernel of the cotangent of an array of each query and key, which adds up over batches
 # and heads.

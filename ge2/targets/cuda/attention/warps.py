@@ -24,12 +24,12 @@ from ge2.targets.cuda.attention import (
     steps_of,
 )
 from ge2.targets.cuda.attention.backward import Backward, Four, Left, Part, Total, of_first
-from ge2.targets.cuda.attention_tuning import Attention, AttentionMmaTile
 from ge2.targets.cuda.emit import CudaKernel, Fixed
 from ge2.targets.cuda.emit.special_reductions import Kernels
 from ge2.targets.cuda.emit.words import STORED, SUFFIX
 from ge2.targets.cuda.limits import Chip
 from ge2.targets.cuda.products.tensor_cores import TYPES
+from ge2.targets.cuda.tensor_tuning import Attention, AttentionMmaTile
 
 # -------- Attention of few queries: warps share the keys, and a second kernel merges what they
 # have, in order.

@@ -46,13 +46,13 @@ from ge2.targets.cuda.attention.warps import (
     tiles_of,
 )
 from ge2.targets.cuda.attention.warps import AttentionMmaBackward as MmaBackward
-from ge2.targets.cuda.attention_tuning import AttentionMmaTile, AttentionTile
 from ge2.targets.cuda.device import Caps
 from ge2.targets.cuda.emit.special_reductions import Kernels
 from ge2.targets.cuda.kernels.gemm import LEAST, RATE
 from ge2.targets.cuda.kernels.generated import Cuda
 from ge2.targets.cuda.kernels.products import HOPPER, precision
 from ge2.targets.cuda.limits import Chip
+from ge2.targets.cuda.tensor_tuning import AttentionMmaTile, AttentionTile
 from ge2.targets.cuda.tuning import Tuning
 
 ROWS: Final = 16  # queries of a warp

@@ -34,7 +34,6 @@ from ge2.targets.cuda.kernels.tensor_cores import (
     thin,
     tiles_for,
 )
-from ge2.targets.cuda.product_tuning import WgmmaTile
 from ge2.targets.cuda.products import Contraction, contraction, tight
 from ge2.targets.cuda.products.made import Making, Source, elements, operations, unmade
 from ge2.targets.cuda.products.tensor_cores import unmatched
@@ -46,6 +45,7 @@ from ge2.targets.cuda.products.warp_groups import (
     stages_of,
     unmade_by_groups,
 )
+from ge2.targets.cuda.tensor_tuning import WgmmaTile
 
 SMALL: Final = "it is a small product"
 

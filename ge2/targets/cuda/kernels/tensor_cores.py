@@ -43,7 +43,6 @@ from ge2.targets.cuda.kernels.products import (
     multiple,
 )
 from ge2.targets.cuda.limits import Chip
-from ge2.targets.cuda.product_tuning import WgmmaTile
 from ge2.targets.cuda.products import Contraction
 from ge2.targets.cuda.products.tensor_cores import (
     OF_GROUPS,
@@ -69,6 +68,7 @@ from ge2.targets.cuda.products.warp_groups import (
     stages_of,
     unfit,
 )
+from ge2.targets.cuda.tensor_tuning import WgmmaTile
 from ge2.targets.cuda.tuning import Mma as Tuning
 from ge2.targets.cuda.tuning import MmaTile
 

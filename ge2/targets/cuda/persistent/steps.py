@@ -34,8 +34,8 @@ from ge2.ops.graphs.region import Region, Resident, spread_out
 from ge2.ops.graphs.while_loop import WhileLoop
 from ge2.passes import TIDY
 from ge2.passes.context import Context, run
+from ge2.passes.folds import ReduceSumExp
 from ge2.passes.indices import Wrap
-from ge2.passes.online_sums import ReduceSumExp
 from ge2.passes.take_to_mask import Index
 from ge2.targets.cuda.limits import Chip
 from ge2.targets.cuda.persistent import Trial

@@ -15,10 +15,10 @@ from ge2.codegen.text import Argument, Operand, Text
 from ge2.targets.cuda.emit import CudaKernel, Fixed
 from ge2.targets.cuda.emit.words import FAR, STORED
 from ge2.targets.cuda.limits import Chip
-from ge2.targets.cuda.product_tuning import Wgmma, WgmmaTile
 from ge2.targets.cuda.products import Along, Contraction
 from ge2.targets.cuda.products.made import Made, Making, Source
 from ge2.targets.cuda.products.tensor_epilogue import Epilogue
+from ge2.targets.cuda.tensor_tuning import Wgmma, WgmmaTile
 from ge2.targets.cuda.tuning import MmaTile, Parts
 
 # -------- What kernels of products on tensor cores have in common: which products they are for, how

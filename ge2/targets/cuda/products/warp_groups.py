@@ -14,11 +14,11 @@ from ge2.targets.cuda.emit import CudaKernel, Fixed
 from ge2.targets.cuda.emit.words import STORED
 from ge2.targets.cuda.launch import Tiles
 from ge2.targets.cuda.limits import Chip
-from ge2.targets.cuda.product_tuning import WgmmaTile
 from ge2.targets.cuda.products import Along, Contraction
 from ge2.targets.cuda.products.made import Made, Making, Source
 from ge2.targets.cuda.products.tensor_cores import OF_GROUPS, TensorCores, tiles_of, unmatched
 from ge2.targets.cuda.products.tensor_epilogue import LINE, Epilogue, Strips
+from ge2.targets.cuda.tensor_tuning import WgmmaTile
 
 # -------- A matrix product on Hopper's tensor cores, with what is done to its elements.
 # What a block does is `templates/cuda/product/wgmma.cu.jinja` and `hopper.cuh`. Here is decided how
