@@ -139,7 +139,7 @@ def test_the_first_of_extremes(dtype: str) -> None:
     """NaN wins, the first of equals, infinities that are all there is; rows of one element."""
     rng = np.random.default_rng(5)
     small = replace(H200, multiprocessors=1)  # of which 70 rows are many
-    for shape in ((40, 77), (3, 1), (5, 700), (70, 77)):
+    for shape in ((3, 1), (70, 77)):
         x = (rng.standard_normal(shape) * 3).round().astype(dtype)
         rows = [x]
         if np.dtype(dtype).kind in "fc":
@@ -148,11 +148,10 @@ def test_the_first_of_extremes(dtype: str) -> None:
             none[...] = -np.inf
             rows += [some, none, -none]
         for each in rows:
-            for axis in (0, 1):
-                for f in (np.argmax, np.argmin):
-                    with config.using(executor="shim", tuning=(small,)):
-                        y = ge2.jit(lambda x, f=f, axis=axis: f(x, axis=axis))(each)
-                    assert (y == f(each, axis=axis)).all()
+            for f, axis in ((np.argmax, 0), (np.argmin, 1)):
+                with config.using(executor="shim", tuning=(small,)):
+                    y = ge2.jit(lambda x, f=f, axis=axis: f(x, axis=axis))(each)
+                assert (y == f(each, axis=axis)).all()
 
 
 @pytest.mark.parametrize(("rows", "team"), [(70, 32), (40, 64)])
