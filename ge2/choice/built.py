@@ -1,4 +1,4 @@
-"""What is known before a race: speeds of devices, and the variants that this process has built."""
+"""Speeds of devices, and the variants of kernels that this process has built."""
 
 from __future__ import annotations
 

@@ -30,13 +30,13 @@ from ge2.passes.fold import constants_late
 from ge2.passes.folds import mirrored, online_sums, short_sums
 from ge2.passes.fuse import fuse
 from ge2.passes.fusion_group import results_together
-from ge2.passes.indices import drawn, indexed, join_scatters, sums_of_zeros
+from ge2.passes.indices import drawn, indexed, join_scatters, rows_inside, sums_of_zeros
 from ge2.passes.loops import sums_after
 from ge2.passes.loops.absorb_peeled import whole
 from ge2.passes.loops.roll import roll
 from ge2.passes.loops.roll_offsets import roll_offsets
 from ge2.passes.loops.rolled_to_scan import stack, stack_all
-from ge2.passes.moves_inside import moves_inside, rows_inside
+from ge2.passes.moves_inside import moves_inside
 from ge2.passes.products import half_results, products_to_sums, thin_products, tiny_products
 from ge2.passes.reads import few_ranks, order_statistics, slices_first
 from ge2.passes.simplify import inline

@@ -17,7 +17,7 @@ from ge2.ops.index import Gather
 from ge2.passes import TIDY
 from ge2.passes.context import run
 from ge2.passes.fuse import fuse
-from ge2.passes.moves_inside import rows_inside
+from ge2.passes.indices import rows_inside
 from ge2.targets.cuda.load.nvrtc import Order, compile_all
 from tests.codegen.texts import kernels
 from tests.nvrtc import needs_nvrtc

@@ -18,10 +18,10 @@ from ge2.codegen.text import Text, guard
 from ge2.ops.random import Draw
 from ge2.targets.cuda.emit import CudaKernel, Fixed, words
 from ge2.targets.cuda.emit.lane_view import End, LanesView, Lying, Pack, RowLoop, Stage, single
-from ge2.targets.cuda.emit.region import Plain, Problem, Statements, power, tested
+from ge2.targets.cuda.emit.region import Plain, Problem, Statements, tested
 from ge2.targets.cuda.emit.special_reductions import Kernels, Partials, narrow, part
 from ge2.targets.cuda.emit.windows import Windows
-from ge2.targets.cuda.emit.words import HELD, STORED, Places
+from ge2.targets.cuda.emit.words import HELD, STORED, Places, power
 from ge2.targets.cuda.limits import WARP, Chip
 from ge2.targets.cuda.tuning import Columns
 

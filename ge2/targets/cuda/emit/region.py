@@ -10,7 +10,7 @@ from typing import Any, ClassVar, final
 
 import numpy as np
 
-from ge2.base.arrays import BFLOAT16, BOOL, FLOAT32, FLOAT64, HALF
+from ge2.base.arrays import BOOL, FLOAT32, FLOAT64, HALF
 from ge2.base.record import record
 from ge2.codegen.axes import Home, Loop, Work, homes
 from ge2.codegen.kernel_values import Held, Param, Placed, Step, Tiling, Values
@@ -27,6 +27,7 @@ from ge2.targets.cuda.emit.marks import Marks
 from ge2.targets.cuda.emit.roots import divided_by, is_power, name_of
 from ge2.targets.cuda.emit.words import (
     HELD,
+    OF_PACK,
     RESERVED,
     SHORT,
     STORED,
@@ -37,6 +38,7 @@ from ge2.targets.cuda.emit.words import (
     label,
     number,
     retyped,
+    widened,
 )
 
 UNROLL = "#pragma unroll"
@@ -47,8 +49,6 @@ BRIEF = {
     "ge2_logistic_f32(": "ge2_brief_logistic(",
     "ge2_div_f32(": "ge2_brief_div(",
 }
-OF_PACK = ".at[v]"  # the element of a pack that is current
-IN_PACK = re.compile(r"(.+)\.at\[((?:\d+ \* )?v(?: [+-] \d+)?)\]")
 
 
 @final
@@ -601,22 +601,6 @@ def unrolled(letter: str, count: str, body: Sequence[Text]) -> Text:
     )
 
 
-def widened(dtype: Any, text: str) -> str:
-    """An element of a half type as float32; one of a pack, or of several, by its pair."""
-    if dtype == BFLOAT16 and (found := IN_PACK.fullmatch(text)):
-        return f"ge2_pair_at_bf16({found[1]}, {found[2]})"
-    return f"ge2_cast_{SUFFIX[dtype]}_f32({text})"
-
-
 def mentions(lines: Sequence[Text], name: str) -> bool:
     """True if a name stands in any of the lines."""
     return any(re.search(rf"\b{name}\b", t.code) or mentions(t.body, name) for t in lines)
-
-
-def power(n: int) -> int:
-    """The least power of two that is not less.
-
-    >>> power(1), power(5), power(32)
-    (1, 8, 32)
-    """
-    return 1 << max(n - 1, 0).bit_length()

@@ -6,18 +6,15 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, final
+from typing import final
 
 from ge2.base.arrays import HALF
-from ge2.base.record import record
 from ge2.codegen.axes import ALWAYS, Loop, Spec, Work, nest
 from ge2.codegen.kernel_values import Held, Param
-from ge2.codegen.text import Text
 from ge2.targets.cuda.emit import words as reductions
-from ge2.targets.cuda.emit.region import Plain, Problem, Statements, power
+from ge2.targets.cuda.emit.region import Problem, Statements
 from ge2.targets.cuda.emit.special_reductions import Part, Partials, part
-from ge2.targets.cuda.emit.words import WIDEST, Places
-from ge2.targets.cuda.emit.words import Stage as Reduction
+from ge2.targets.cuda.emit.words import WIDEST, Places, power
 from ge2.targets.cuda.limits import WARP, Chip
 from ge2.targets.cuda.tuning import Rowwise
 
@@ -87,17 +84,7 @@ class Plan:
         self.length = math.prod(axes.sizes[a] for a in self.row)
         self.count = math.prod(axes.sizes[a] for a in self.walked)
         lying = [p for p in axes.strides if self.lies(p)]
-        # so do rows at indices, which are read where they are asked for
-        rows = [p for p in problem.values.tables.values() if axes.strides[p].get(self.lane) == 1]
-        self.pack = 1 if alone else self.places.pack([*lying, *rows], 4 * chip.thread_registers)
-        self.lead = 0 if alone or self.across or self.in_shared else self.led(lying)
-        if self.lead:
-            self.pack = self.places.multiple = self.lead
-            self.places.alike = frozenset(p for p in lying if self.depends(p))
-        # of a row and what is before it, down to the multiple that a pack begins at
-        self.span = self.length + max(self.lead - 1, 0)
-        if len(self.row) > 1 and (self.pack == 1 or axes.sizes[lane] % self.pack):
-            self.lane, self.places.lane, self.pack = -1, -1, 1
+        self.lead = self.neighbours(lying)
         roles = ((self.walked, "rows"), (self.row, "row"))
         specs = [Spec(tuple(axes), role) for axes, role in roles if axes]
         # A block has one group: what is alike in all groups is made in each, where it is read.
@@ -111,23 +98,44 @@ class Plan:
         self.shape = self.shaped()
         self.ahead = self.read_ahead() if self.across else []
         self.splits, self.blocks = self.spread(parts)
-        gathered = [
-            p for p in parts if p and not alone and (p.fold.over - whole or self.splits > 1)
-        ]
-        self.lost = not alone and len([w for w in problem.folded if w.over - whole]) > len(
-            [p for p in gathered if p.fold.over - whole]
-        )
-        # one part is the result
-        self.single = (
-            bool(self.groups) and not (self.lost or alone) and self.blocks * self.left == 1
-        )
-        gathered = [] if self.single else gathered
-        number = self.blocks * self.left if self.across else self.splits
-        self.partials = Partials(
-            problem, self.places, gathered, number, chip.tuning.parts, self.most_parts()
-        )
+        self.partials = self.merged([p for p in parts if p and not alone])
         self.wider = self.said.widened = self.read_wide()
         self.late = self.read_late()
+
+    def neighbours(self, lying: Sequence[Param]) -> int:
+        """Decides how many elements of a row side by side a thread has, and returns of how many a row
+        that begins anywhere begins behind a multiple; 0 of others.
+        """
+        axes, tables = self.problem.axes, self.problem.values.tables.values()
+        # so do rows at indices, which are read where they are asked for
+        rows = [p for p in tables if axes.strides[p].get(self.lane) == 1]
+        room = 4 * self.chip.thread_registers
+        self.pack = 1 if self.alone else self.places.pack([*lying, *rows], room)
+        lead = 0 if self.alone or self.across or self.in_shared else self.led(lying)
+        if lead:
+            self.pack = self.places.multiple = lead
+            self.places.alike = frozenset(p for p in lying if self.depends(p))
+        # of a row and what is before it, down to the multiple that a pack begins at
+        self.span = self.length + max(lead - 1, 0)
+        if len(self.row) > 1 and (self.pack == 1 or axes.sizes[self.lane] % self.pack):
+            self.lane, self.places.lane, self.pack = -1, -1, 1
+        return lead
+
+    def merged(self, parts: Sequence[Part]) -> Partials:
+        """What blocks leave of reductions that several gather; `lost`: of one it could not be left."""
+        whole, folded = frozenset(self.row), self.problem.folded
+        gathered = [p for p in parts if p.fold.over - whole or self.splits > 1]
+        across = [w for w in folded if w.over - whole]
+        self.lost = not self.alone and len(across) > sum(
+            bool(p.fold.over - whole) for p in gathered
+        )
+        # one part is the result
+        alone = self.blocks * self.left == 1 and not (self.lost or self.alone)
+        self.single = bool(self.groups) and alone
+        number = self.blocks * self.left if self.across else self.splits
+        gathered = [] if self.single else gathered
+        tuning = self.chip.tuning.parts
+        return Partials(self.problem, self.places, gathered, number, tuning, self.most_parts())
 
     def sink(self) -> None:
         """What is alike for all rows is done in each, unless it is a result:
@@ -503,105 +511,3 @@ def planned(make: Callable[[], Problem], whole: frozenset[int], chip: Chip) -> P
         if plan.fits:
             return plan
     return None
-
-
-# -------- The parts of a rowwise kernel, as its template prints them
-# (`templates/cuda/rowwise.cu.jinja`).
-
-
-@final
-@record
-class Load:
-    """What a thread has of a row: its places, in registers or in shared memory, and the reading of
-    pack k.
-    """
-
-    at: int
-    rooms: tuple[Text, ...]
-    reads: tuple[Text, ...]
-    shared: bool = False
-    kind: ClassVar = "load"
-
-
-@final
-@record
-class Fetch:
-    """How a row is read ahead (`copies`) and taken over (`takes`)."""
-
-    rooms: tuple[Text, ...]
-    split: tuple[Text, ...]
-    copies: tuple[Text, ...]
-    rows: tuple[Text, ...]
-    takes: tuple[Text, ...]
-
-
-@final
-@record
-class RowLoop:
-    """Which rows a team has: one, those that it walks to, or all."""
-
-    at: int
-    form: str
-    row: str
-    count: str
-    states: tuple[Reduction, ...] = ()
-    fetch: Fetch | None = None
-    kind: ClassVar = "rows"
-
-
-@final
-@record
-class End:
-    """The end of a loop over rows."""
-
-    at: int
-    after: tuple[Reduction, ...]
-    kind: ClassVar = "end"
-
-
-@final
-@record
-class PassLoop:
-    """A loop over what a thread has of a row: `elements` are those of a pack, `apart` those of one
-    that has no element which is looked for (`test`).
-    """
-
-    reads: tuple[Text, ...]
-    elements: tuple[Text, ...]
-    apart: tuple[Text, ...]
-    test: str
-    writes: tuple[Text, ...]
-    head: str = ""
-    unroll: str = ""
-    places: tuple[Text, ...] = ()
-    braces: bool = True
-
-
-@final
-@record
-class Pass:
-    """A stage that goes through a row."""
-
-    at: int
-    states: tuple[Reduction, ...]
-    picks: tuple[Text, ...]
-    waits: bool
-    prepared: tuple[Reduction, ...]
-    loops: tuple[PassLoop, ...]
-    near: str
-    folds: tuple[Reduction, ...]
-    kind: ClassVar = "pass"
-
-
-Stage = Plain | Load | RowLoop | End | Pass
-
-
-@final
-@record
-class RowsView:
-    """What `templates/cuda/rowwise.cu.jinja` prints."""
-
-    index: str
-    teams: int
-    packed: bool
-    stages: tuple[Stage, ...]

@@ -12,14 +12,14 @@ from ge2.codegen.axes import Loop, Work
 from ge2.codegen.kernel_values import Held
 from ge2.codegen.text import Text, guard
 from ge2.targets.cuda.emit import CudaKernel, Fixed, words
-from ge2.targets.cuda.emit.region import OF_PACK, Plain, mentions, tested, unrolled, widened
-from ge2.targets.cuda.emit.row_plan import (
+from ge2.targets.cuda.emit.region import Plain, mentions, tested, unrolled
+from ge2.targets.cuda.emit.row_plan import Plan
+from ge2.targets.cuda.emit.row_view import (
     End,
     Fetch,
     Load,
     Pass,
     PassLoop,
-    Plan,
     RowLoop,
     RowsView,
     Stage,
@@ -32,7 +32,7 @@ from ge2.targets.cuda.emit.special_reductions import (
     pick,
     without,
 )
-from ge2.targets.cuda.emit.words import HELD, STORED, SUFFIX, Each, Merge, State
+from ge2.targets.cuda.emit.words import HELD, OF_PACK, STORED, SUFFIX, Each, Merge, State, widened
 from ge2.targets.cuda.emit.words import Stage as Reduction
 
 # what many elements are divided by, prepared: of these types

@@ -19,8 +19,8 @@ from ge2.ops.random import Draw
 from ge2.ops.reduce import Reduce
 from ge2.ops.shape import Iota
 from ge2.targets.cuda.emit import CudaKernel, Fixed, content_of, words
-from ge2.targets.cuda.emit.region import Problem, Statements, is_rounding, power
-from ge2.targets.cuda.emit.words import SUFFIX, Places
+from ge2.targets.cuda.emit.region import Problem, Statements, is_rounding
+from ge2.targets.cuda.emit.words import SUFFIX, Places, power
 from ge2.targets.cuda.launch.library_call import Callee
 from ge2.targets.cuda.limits import WARP, Chip
 from ge2.targets.cuda.load.nvrtc import FLAGS

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, final
 
 import numpy as np
 
-from ge2.base.arrays import BOOL, COMPLEX, COMPLEX64, COMPLEX128, FLOAT32, FLOAT64, HALF
+from ge2.base.arrays import BFLOAT16, BOOL, COMPLEX, COMPLEX64, COMPLEX128, FLOAT32, FLOAT64, HALF
 from ge2.base.record import record
 from ge2.codegen.axes import Axes, Work
 from ge2.codegen.kernel_values import Held, Param, Placed
@@ -502,3 +502,26 @@ def read(w: Work, text: str) -> str:
         dtype = dtype_of(w)
         return expression(op_of(w).lowering.read, [text], dtype, dtype)
     return text if dtype_of(w) == w.y.dtype else f"({HELD[w.y.dtype]}){text}"
+
+
+# -------- Elements of packs, which are neighbours that a thread has.
+
+
+OF_PACK = ".at[v]"  # the element of a pack that is current
+IN_PACK = re.compile(r"(.+)\.at\[((?:\d+ \* )?v(?: [+-] \d+)?)\]")
+
+
+def widened(dtype: Any, text: str) -> str:
+    """An element of a half type as float32; one of a pack, or of several, by its pair."""
+    if dtype == BFLOAT16 and (found := IN_PACK.fullmatch(text)):
+        return f"ge2_pair_at_bf16({found[1]}, {found[2]})"
+    return f"ge2_cast_{SUFFIX[dtype]}_f32({text})"
+
+
+def power(n: int) -> int:
+    """The least power of two that is not less.
+
+    >>> power(1), power(5), power(32)
+    (1, 8, 32)
+    """
+    return 1 << max(n - 1, 0).bit_length()
