@@ -28,6 +28,7 @@ from ge2.ir.graph import current as current
 from ge2.ir.graph import has_effect as has_effect
 from ge2.ir.graph import interpreting as interpreting
 from ge2.ir.graph import lines_of as lines_of
+from ge2.ir.graph import makers_of as makers_of
 from ge2.ir.graph import read as read
 from ge2.ir.graph import rename as rename
 from ge2.ir.graph import renamed as renamed

@@ -482,6 +482,11 @@ def renamed(env: Mapping[Any, Atom], eqn: Eqn) -> Eqn:
     return eqn
 
 
+def makers_of(graph: Graph) -> dict[Atom, Eqn]:
+    """The equation that makes each value of a graph but its inputs."""
+    return {v: e for e in graph.eqns for v in e.outs}
+
+
 def without_dead_code(graph: Graph) -> Graph:
     """Only what the outputs need, and what has an effect."""
     live: set[Atom] = {a for a in graph.outputs if type(a) is Var}

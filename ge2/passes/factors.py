@@ -15,7 +15,7 @@ import numpy as np
 from ge2.base.arrays import INT64
 from ge2.base.record import record
 from ge2.base.source import Source
-from ge2.ir import ArrayType, Atom, Eqn, Graph, Var
+from ge2.ir import ArrayType, Atom, Eqn, Graph, Var, makers_of
 from ge2.ops.graphs.loops import ScanLoop
 from ge2.ops.linalg import Linalg, Solve
 from ge2.ops.shape import Transpose
@@ -94,10 +94,6 @@ def system(eqn: Eqn) -> bool:
 
 Makers = Mapping[Atom, Eqn]
 Matrix = tuple[Atom, bool]  # and whether it is its transpose that is meant
-
-
-def makers_of(graph: Graph) -> Makers:
-    return {v: eqn for eqn in graph.eqns for v in eqn.outs}
 
 
 def matrix_of(a: Atom, makers: Makers) -> Matrix:

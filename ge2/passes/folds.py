@@ -26,6 +26,7 @@ from ge2.ir import (
     Op,
     Values,
     Var,
+    makers_of,
     renamed,
     without_dead_code,
 )
@@ -41,11 +42,7 @@ from ge2.passes.context import NOTHING, Context, ShortSums
 # attract each other.
 
 
-Makers = Mapping[Var, Eqn]
-
-
-def makers_of(graph: Graph) -> Makers:
-    return {v: e for e in graph.eqns for v in e.outs}
+Makers = Mapping[Atom, Eqn]
 
 
 # -------- Two folds over the two axes of pairs, of what is the same, or the negative, where a pair is
