@@ -465,11 +465,8 @@ class Parts:
         return self.add(BroadcastInDim(rest, tuple(dims)), y)
 
 
-# -------- Sums of exponentials beside the maximum of long rows are found in the pass that finds
-# that.
-
-
-# -------- m = reduce_max x; s = reduce_sum (exp (x - m)) -> m = reduce_max x; s = reduce_sum_exp x
+# -------- Sums of exponentials beside the maximum of long rows:
+# m = reduce_max x; s = reduce_sum (exp (x - m)) -> m = reduce_max x; s = reduce_sum_exp x
 # A row that is too long to stay where it was read would be read once for its maximum and again for
 # the sum. Both are folds of x, done at once: the sum is kept relative to an element that is not
 # much less than the largest so far, and is turned to a larger one where it comes to be (M. Milakov
