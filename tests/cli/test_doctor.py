@@ -17,7 +17,7 @@ from ge2.base.errors import CacheTrouble, CompileError
 from ge2.cli import doctor, main
 from ge2.cli.doctor import ABSENT, BROKEN, CHECKS, FLAWLESS, Line
 from ge2.targets.cuda.limits import H200
-from ge2.targets.cuda.load.toolkit import Driver
+from ge2.targets.cuda.load import Driver
 
 DRIVER = Driver((13, 0), "580.159.04", (H200,))
 
