@@ -285,7 +285,7 @@ def test_nvrtc(machine, tmp_path):
 @needs_nvrtc
 def test_nvrtc_that_is_newer_than_the_driver(machine, monkeypatch):
     tools = SimpleNamespace(version=(13, 2), path="/libnvrtc.so")
-    monkeypatch.setattr(doctor, "nvrtc", lambda: tools)
+    monkeypatch.setattr(doctor, "loaded_nvrtc", lambda: tools)
     machine(DRIVER)
     assert doctor.cuda_compiler() == Line(
         "NVRTC", FLAWLESS, "13.2 at /libnvrtc.so, newer than the driver's 13.0"
