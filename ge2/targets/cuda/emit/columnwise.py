@@ -19,32 +19,10 @@ from ge2.ops.random import Draw
 from ge2.targets.cuda.emit import CudaKernel, Fixed, words
 from ge2.targets.cuda.emit.lane_view import End, LanesView, Lying, Pack, RowLoop, Stage, single
 from ge2.targets.cuda.emit.region import Plain, Problem, Statements, tested
-from ge2.targets.cuda.emit.special_reductions import Kernels, Partials, narrow, part
+from ge2.targets.cuda.emit.special_reductions import Kernels, Partials, crosses, narrow, part
 from ge2.targets.cuda.emit.windows import Windows
 from ge2.targets.cuda.emit.words import HELD, STORED, Places, power
 from ge2.targets.cuda.limits import WARP, Chip
-from ge2.targets.cuda.tuning import Columns
-
-
-def crosses(problem: Problem, over: frozenset[int], tuning: Columns) -> bool:
-    """True if much is computed of each pair of a row and a column, and no array has an element for
-    it: a thread has several columns, for which what it reads of a row is the same.
-    """
-    axes = problem.axes
-    if (
-        not over
-        or over == frozenset(axes.sizes)
-        or problem.placed  # read element by element
-        or any(
-            not over.isdisjoint(on := {a for a, s in strides.items() if s}) and on - over
-            for strides in axes.strides.values()
-        )
-    ):
-        return False
-    kept = axes.sizes[problem.lane_of(a for a in axes.sizes if a not in over)]
-    works = [w for w in problem.works if w.kind == "compute" and w.axes & over and w.axes - over]
-    many = math.prod(axes.sizes.values()) >= tuning.pairs and kept >= WARP * tuning.crossed
-    return many and sum(w.cost for w in works) >= tuning.each
 
 
 @final

@@ -21,9 +21,8 @@ from ge2.codegen.axes import Work
 from ge2.codegen.kernel_values import Held, Param, Placed
 from ge2.codegen.text import Text
 from ge2.ops.index import Gather
-from ge2.targets.cuda.emit.marks import Marks
 from ge2.targets.cuda.emit.region import Problem, Statements
-from ge2.targets.cuda.emit.words import STORED, WIDEST, Places, widened
+from ge2.targets.cuda.emit.words import STORED, WIDEST, Marks, Places, widened
 from ge2.targets.cuda.tuning import Columns
 
 
