@@ -23,14 +23,14 @@ from ge2.targets.cuda.emit.special_reductions import Kernels, Partials, narrow, 
 from ge2.targets.cuda.emit.windows import Windows
 from ge2.targets.cuda.emit.words import HELD, STORED, Places, power
 from ge2.targets.cuda.limits import WARP, Chip
-from ge2.targets.cuda.tuning import Columns
 
 
-def crosses(problem: Problem, over: frozenset[int], tuning: Columns) -> bool:
+def crosses(problem: Problem, over: frozenset[int], chip: Chip) -> bool:
     """True if much is computed of each pair of a row and a column, and no array has an element for
-    it: a thread has several columns, for which what it reads of a row is the same.
+    it: a thread has several columns, for which what it reads of a row is the same. Blocks that
+    cannot share the rows of their columns are to be as many as keep the chip busy.
     """
-    axes = problem.axes
+    axes, tuning = problem.axes, chip.tuning.columns
     if (
         not over
         or over == frozenset(axes.sizes)
@@ -44,7 +44,12 @@ def crosses(problem: Problem, over: frozenset[int], tuning: Columns) -> bool:
     kept = axes.sizes[problem.lane_of(a for a in axes.sizes if a not in over)]
     works = [w for w in problem.works if w.kind == "compute" and w.axes & over and w.axes - over]
     many = math.prod(axes.sizes.values()) >= tuning.pairs and kept >= WARP * tuning.crossed
-    return many and sum(w.cost for w in works) >= tuning.each
+    if not many or sum(w.cost for w in works) < tuning.each:
+        return False
+    beside = [a for a in sorted(axes.sizes) if a not in over]
+    shared = all(part(problem, w, beside) for w in problem.folded)
+    blocks = math.prod(axes.sizes[a] for a in beside) // (WARP * tuning.crossed)
+    return shared or 2 * blocks >= chip.multiprocessors
 
 
 @final
@@ -58,7 +63,7 @@ class Lanes:
     ) -> None:
         self.problem, self.chip, axes = problem, chip, problem.axes
         self.tuning = chip.tuning.columns
-        self.crossed = crosses(problem, over, chip.tuning.columns)
+        self.crossed = crosses(problem, over, chip)
         self.narrow = None if self.crossed else narrow(problem, over, chip)
         self.over = [a for a in sorted(axes.sizes) if a in over]
         kept = [a for a in sorted(axes.sizes) if a not in over]
