@@ -235,7 +235,7 @@ class Tuning:
     joined: int = 3
     sliced: int = 8
     scattered: int = 1 << 22
-    summed: int = 1 << 20
+    summed: int = 1 << 12
     ranks: tuple[int, int] = (8, 256)
     selected: int = 1024
 

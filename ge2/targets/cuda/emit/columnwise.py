@@ -36,7 +36,7 @@ class Lanes:
     ) -> None:
         self.problem, self.chip, axes = problem, chip, problem.axes
         self.tuning = chip.tuning.columns
-        self.crossed = crosses(problem, over, chip.tuning.columns)
+        self.crossed = crosses(problem, over, chip)
         self.narrow = None if self.crossed else narrow(problem, over, chip)
         self.over = [a for a in sorted(axes.sizes) if a in over]
         kept = [a for a in sorted(axes.sizes) if a not in over]

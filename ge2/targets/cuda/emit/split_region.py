@@ -435,7 +435,7 @@ def has_pairs(region: Region, operands: Operands, chip: Chip) -> bool:
     """True if some of its folds are over pairs, and what they leave is folded again."""
     problem = Problem(region, operands)
     over = {w.over for w in problem.folded}
-    return len(over) > 1 and any(crosses(problem, each, chip.tuning.columns) for each in over)
+    return len(over) > 1 and any(crosses(problem, each, chip) for each in over)
 
 
 def across_rows(region: Region, operands: Operands) -> int:
@@ -467,7 +467,7 @@ def single(region: Region, operands: Operands, chip: Chip) -> Iterator[Variant]:
         yield Variant("elementwise", once(Lanes(problem, frozenset(), chip).run))
         return
     lane = problem.lane
-    if len(over) == 1 and crosses(problem, over[0], chip.tuning.columns):
+    if len(over) == 1 and crosses(problem, over[0], chip):
         yield Variant(f"pairs over {named(over[0])}", once(Lanes(problem, over[0], chip).run))
         problem = make()
     for axes in sorted(over, key=lambda axes: (-rank(problem, axes), sorted(axes))):

@@ -349,10 +349,13 @@ class Merging:
 
 @final
 class BlockSums(Cells):
-    """The kernels, `ranges` of the sums of which each has blocks of its own."""
+    """The kernels, `ranges` of the sums of which each has blocks of its own; `fresh`: there is
+    nothing before the updates, so sums of floats are written, and not added.
+    """
 
-    def __init__(self, writes: Writes) -> None:
+    def __init__(self, writes: Writes, fresh: bool = False) -> None:
         super().__init__(writes)
+        self.fresh = fresh
         chip, tuning = writes.chip, writes.chip.tuning.scatters
         self.floats = self.dtype.kind in "fc" or self.dtype in HALF
         wide = self.double if self.floats else self.dtype.itemsize > 4
@@ -464,7 +467,8 @@ class BlockSums(Cells):
         sums, lines = [], []
         for n, part in enumerate(self.parts):
             sums.append((f"sum{n}", self.numbered(spread.number, n)))
-            total = self.stored(f"{there}{part} + ge2_fixed_value(sum{n})")
+            before = "0.0" if self.fresh else f"{there}{part}"
+            total = self.stored(f"{before} + ge2_fixed_value(sum{n})")
             lines.append(Text(f"x[{to}]{part} = {total};"))
         view = Merging(spread, tuple(sums), tuple(lines))
         threads = -(-rows.places * rows.length // COLUMNS) * MERGING
