@@ -18,9 +18,10 @@ from ge2.ops.elementwise import ADD
 from ge2.ops.graphs.control import Cond
 from ge2.ops.graphs.loops import ScanLoop
 from ge2.ops.shape import BroadcastInDim, Concatenate, Reshape, Slice, Transpose
+from ge2.passes.context import NOTHING, Context, Rolling
 
 
-def trim(graph: Graph) -> Graph:
+def trim(graph: Graph, context: Context = NOTHING) -> Graph:
     if not any(isinstance(e.op, ScanLoop | Cond) for e in graph.eqns):
         return graph
     read: set[Atom] = {a for e in graph.eqns for a in e.inputs} | set(graph.outputs)
@@ -31,7 +32,7 @@ def trim(graph: Graph) -> Graph:
         if not same.keys().isdisjoint(eqn.inputs):
             eqn = Eqn(eqn.op, rename(same, eqn.inputs), eqn.outs, eqn.source)
         if isinstance(eqn.op, ScanLoop) and not any(e.op.effect for e in eqn.op.body.eqns):
-            eqns += Scan(eqn, read, makers).run()
+            eqns += Scan(eqn, read, makers, context.tuning.rolling).run()
         elif isinstance(eqn.op, Cond):
             eqns.append(without_unread(eqn, eqn.op, read, same))
         else:
@@ -73,9 +74,6 @@ def of_results(branch: Graph, kept: Sequence[int], first: Sequence[int]) -> Grap
     return without_dead_code(Graph(tuple(inputs), eqns, outputs, branch.consts))
 
 
-TURNED = 1 << 16  # elements of a matrix that is worth being turned before a loop, at most
-
-
 def by_rows(eqn: Eqn) -> bool:
     """True if it is a matrix times a vector."""
     op = eqn.op
@@ -88,8 +86,9 @@ def by_rows(eqn: Eqn) -> bool:
 class Scan:
     """One scan, as lists that get shorter."""
 
-    def __init__(self, eqn: Eqn, read: set[Atom], makers: dict[Var, Eqn]) -> None:
+    def __init__(self, eqn: Eqn, read: set[Atom], makers: dict[Var, Eqn], tuning: Rolling) -> None:
         assert isinstance(eqn.op, ScanLoop)
+        self.tuning = tuning
         self.eqn, self.op, self.read, self.makers = eqn, eqn.op, read, makers
         self.body = eqn.op.body
         consts, carry, elements = eqn.op.parts(list(zip(self.body.inputs, eqn.inputs, strict=True)))
@@ -186,7 +185,7 @@ class Scan:
         for eqn in self.body.eqns:
             matrix = eqn.inputs[0] if eqn.inputs else None
             known = isinstance(matrix, Var) and matrix in outer and by_rows(eqn)
-            if not isinstance(matrix, Var) or not known or matrix.type.size > TURNED:
+            if not isinstance(matrix, Var) or not known or matrix.type.size > self.tuning.turned:
                 eqns.append(eqn)
                 continue
             shape = (matrix.type.shape[1], matrix.type.shape[0])
@@ -391,7 +390,7 @@ def after_first(axes: Dims) -> Dims:
 # each other; so here a factor is stacked for it, as long as a loop's stacks no more than double.
 
 
-def sums_after(graph: Graph) -> Graph:
+def sums_after(graph: Graph, context: Context = NOTHING) -> Graph:
     if not any(isinstance(e.op, ScanLoop) for e in graph.eqns):
         return graph
     read = {a for e in graph.eqns for a in e.inputs} | set(graph.outputs)
@@ -404,9 +403,10 @@ def sums_after(graph: Graph) -> Graph:
             eqns.append(eqn)
             continue
         wide, stacks = stacking(eqn, more)
-        eqns += Scan(wide, read | set(stacks), makers).run()
+        eqns += Scan(wide, read | set(stacks), makers, context.tuning.rolling).run()
         changed = True
-    return trim(Graph(graph.inputs, tuple(eqns), graph.outputs, graph.consts)) if changed else graph
+    found = Graph(graph.inputs, tuple(eqns), graph.outputs, graph.consts)
+    return trim(found, context) if changed else graph
 
 
 def stacking(eqn: Eqn, more: list[Var]) -> tuple[Eqn, list[Var]]:

@@ -197,30 +197,28 @@ ALIKE = (Pointlike, BroadcastInDim, Transpose, Reshape, Reduce)
 
 
 def stack(graph: Graph, context: Context = NOTHING) -> Graph:
-    tuning = context.tuning.stacking
-    return stacked_loops(graph, tuning.returned, tuning.deep)
+    return stacked_loops(graph, context.tuning.stacking.returned, context)
 
 
 def stack_all(graph: Graph, context: Context = NOTHING) -> Graph:
     """The same, however many results the caller gets: on a GPU a copy of each costs less than its
     iteration does as launches, and a scan of them may be one kernel.
     """
-    return stacked_loops(graph, len(graph.outputs), context.tuning.stacking.deep)
+    return stacked_loops(graph, len(graph.outputs), context)
 
 
-def stacked_loops(graph: Graph, most: int, deep: int) -> Graph:
-    """The loops as scans, those of which at most so many results are the caller's. `deep`:
-    operations, one on another, that are done for all rows at once.
-    """
+def stacked_loops(graph: Graph, most: int, context: Context) -> Graph:
+    """The loops as scans, those of which at most so many results are the caller's."""
     if not any(isinstance(e.op, RepeatLoop) for e in graph.eqns):
         return graph
-    stacking = Stacking(graph, most, deep)
+    stacking = Stacking(graph, most, context.tuning.stacking.deep)
     for eqn in graph.eqns:
         stacking.take(eqn)
     if not stacking.scans:
         return graph
     outputs = rename(stacking.names, graph.outputs)
-    return trim(without_dead_code(Graph(graph.inputs, tuple(stacking.eqns), outputs, graph.consts)))
+    found = Graph(graph.inputs, tuple(stacking.eqns), outputs, graph.consts)
+    return trim(without_dead_code(found), context)
 
 
 @final

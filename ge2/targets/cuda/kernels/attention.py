@@ -48,7 +48,6 @@ from ge2.targets.cuda.attention.warps import (
 from ge2.targets.cuda.attention.warps import AttentionMmaBackward as MmaBackward
 from ge2.targets.cuda.device import Caps
 from ge2.targets.cuda.emit.special_reductions import Kernels
-from ge2.targets.cuda.kernels.gemm import LEAST, RATE
 from ge2.targets.cuda.kernels.generated import Cuda
 from ge2.targets.cuda.kernels.products import HOPPER, precision
 from ge2.targets.cuda.limits import Chip
@@ -302,7 +301,7 @@ def mma_seconds(
     waves = -(-found.heads * -(-rows // tile.rows) // limits.multiprocessors)
     others = found.queries * found.keys / rows
     done = products * waves * tile.rows * others * found.columns * seen_part(form)
-    rate = RATE.get(limits.generation, LEAST) // (size // 2) * limits.clock
+    rate = limits.tuning.mma.rate(limits.generation) // (size // 2) * limits.clock
     if is_exact(form):
         rate = caps.speed.single / 2 / limits.multiprocessors
     return caps.speed.launch + done / (rate * tile.part)

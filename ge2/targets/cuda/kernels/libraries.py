@@ -31,7 +31,6 @@ from ge2.targets.cuda.emit.special_reductions import Kernels, LibraryLaunch
 from ge2.targets.cuda.emit.split_region import regional
 from ge2.targets.cuda.kernels.attention import cotangents_of, lying
 from ge2.targets.cuda.kernels.attention import operands_of as attention_operands
-from ge2.targets.cuda.kernels.gemm import LEAST, RATE
 from ge2.targets.cuda.kernels.generated import Cuda, copying
 from ge2.targets.cuda.kernels.products import (
     HOPPER,
@@ -96,7 +95,7 @@ class OfCudnn(Cuda):
         assert isinstance(asked, Asked), "it was not refused"
         wanted, tuning = asked.wanted, caps.chip.tuning.cudnn
         limits = caps.limits
-        rate = RATE.get(limits.generation, LEAST) * 2 * limits.clock
+        rate = limits.tuning.mma.rate(limits.generation) * 2 * limits.clock
         if limits.generation == HOPPER:
             rate = caps.chip.tuning.wgmma.rate_of(wanted.dtype)
         part, short = tuning.part(wanted.width, wanted.backward)
