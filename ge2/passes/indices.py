@@ -23,6 +23,7 @@ from ge2.ir import (
     Op,
     Values,
     Var,
+    makers_of,
     without_dead_code,
 )
 from ge2.ops.elementwise import ADD
@@ -217,10 +218,10 @@ class SumsAt(Op):
 def sums_of_zeros(graph: Graph, context: Context = NOTHING) -> Graph:
     """The graph with such sums in place of those that begin with an array of zeros."""
     least = context.tuning.summed
-    makers = {v: e for e in graph.eqns for v in e.outs}
+    makers = makers_of(graph)
 
     def changed(e: Eqn) -> Eqn:
-        x = makers.get(e.inputs[0]) if isinstance(e.op, ScatterAdd) else None  # type: ignore[arg-type]
+        x = makers.get(e.inputs[0]) if isinstance(e.op, ScatterAdd) else None
         (out,) = e.outs if x is not None else (None,)
         if x is None or out is None or out.type.size < least or not is_zero(x):
             return e

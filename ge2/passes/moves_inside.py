@@ -27,7 +27,7 @@ from typing import Final, final
 import numpy as np
 
 from ge2.base.arrays import HALF
-from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Op, Var, without_dead_code
+from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Op, Var, makers_of, without_dead_code
 from ge2.ops.elementwise import ADD, SUB, WHERE
 from ge2.ops.graphs.region import InRuns, Region, is_loop, readers_of
 from ge2.ops.index import UpdateSlice
@@ -118,7 +118,7 @@ class Sweep:
 
     def __init__(self, graph: Graph, tuning: Moves) -> None:
         self.tuning, self.changed = tuning, False
-        self.makers: dict[Atom, Eqn] = {v: e for e in graph.eqns for v in e.outs}
+        self.makers = makers_of(graph)
         self.readers = readers_of(graph)
         self.reads: Counter[Atom] = Counter(a for e in graph.eqns for a in e.inputs)
         self.reads.update(graph.outputs)

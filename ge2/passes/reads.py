@@ -12,7 +12,7 @@ import numpy as np
 from ge2.base.arrays import COMPLEX, FLOAT32, FLOAT64, INTEGERS
 from ge2.base.errors import TypeRuleError
 from ge2.base.record import record
-from ge2.ir import ArrayType, Atom, Dims, Eqn, Graph, Literal, Op, Var, without_dead_code
+from ge2.ir import ArrayType, Atom, Dims, Eqn, Graph, Literal, Op, Var, makers_of, without_dead_code
 from ge2.ops.elementwise import BY_NAME, WHERE, ConvertElementType
 from ge2.ops.graphs.region import Region, readers_of
 from ge2.ops.pointlike import Pointlike
@@ -449,7 +449,7 @@ class Sweep:
     """Equations of cuts, as they are made; `eqns` are those of the current one."""
 
     def __init__(self, graph: Graph) -> None:
-        self.makers: dict[Atom, Eqn] = {v: e for e in graph.eqns for v in e.outs}
+        self.makers = makers_of(graph)
         self.readers, self.results = readers_of(graph), frozenset(graph.outputs)
         self.sliced: dict[Atom, bool] = {}
         self.eqns: list[Eqn] = []

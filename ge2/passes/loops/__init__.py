@@ -11,7 +11,7 @@ from typing import final
 
 import numpy as np
 
-from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Var, rename, without_dead_code
+from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Var, makers_of, rename, without_dead_code
 from ge2.ir.graph import FREE
 from ge2.ops.dot import DotGeneral
 from ge2.ops.elementwise import ADD
@@ -25,7 +25,7 @@ def trim(graph: Graph, context: Context = NOTHING) -> Graph:
     if not any(isinstance(e.op, ScanLoop | Cond) for e in graph.eqns):
         return graph
     read: set[Atom] = {a for e in graph.eqns for a in e.inputs} | set(graph.outputs)
-    makers = {v: e for e in graph.eqns for v in e.outs}
+    makers = makers_of(graph)
     same: dict[Var, Atom] = {}
     eqns: list[Eqn] = []
     for eqn in graph.eqns:
@@ -287,7 +287,7 @@ def product_of(scan: Scan, carry: tuple[Var, Atom, Atom, Var]) -> list[Eqn]:
     """The product that each iteration adds to a carry, the views of it, and the sum;
     nothing if it is another.
     """
-    makers = {v: e for e in scan.body.eqns for v in e.outs}
+    makers = makers_of(scan.body)
     uses = Counter(a for e in scan.body.eqns for a in e.inputs if isinstance(a, Var))
     uses.update(a for a in scan.outputs() if isinstance(a, Var))
     old, _, new, _ = carry
@@ -344,7 +344,7 @@ def at_once(scan: Scan, carry: tuple[Var, Atom, Atom, Var], chain: Sequence[Eqn]
         beside=(after_first(one), after_first(other)),
     )
     makers, found, stacks = (
-        {v: e for e in scan.body.eqns for v in e.outs},
+        makers_of(scan.body),
         list[Eqn](),
         list[Atom](),
     )
@@ -394,7 +394,7 @@ def sums_after(graph: Graph, context: Context = NOTHING) -> Graph:
     if not any(isinstance(e.op, ScanLoop) for e in graph.eqns):
         return graph
     read = {a for e in graph.eqns for a in e.inputs} | set(graph.outputs)
-    makers = {v: e for e in graph.eqns for v in e.outs}
+    makers = makers_of(graph)
     eqns: list[Eqn] = []
     changed = False
     for eqn in graph.eqns:
@@ -436,7 +436,7 @@ def factors(eqn: Eqn) -> list[Var]:
 
 def multiplied(body: Graph, old: Var, new: Var) -> list[Var]:
     """The factors of the product that an iteration adds to a carry and that nothing else reads."""
-    makers = {v: e for e in body.eqns for v in e.outs}
+    makers = makers_of(body)
     reads = [a for e in body.eqns for a in e.inputs] + list(body.outputs)
     total = makers.get(new)
     if total is None or total.op != ADD or reads.count(new) != 1 or reads.count(old) != 1:

@@ -17,7 +17,19 @@ from typing import final
 
 from ge2.base.record import record
 from ge2.base.source import Source
-from ge2.ir import ArrayType, Atom, Dims, Eqn, Graph, Literal, Op, Var, rename, without_dead_code
+from ge2.ir import (
+    ArrayType,
+    Atom,
+    Dims,
+    Eqn,
+    Graph,
+    Literal,
+    Op,
+    Var,
+    makers_of,
+    rename,
+    without_dead_code,
+)
 from ge2.ops.graphs.loops import RepeatLoop, ScanLoop, apart, stacked
 from ge2.ops.pointlike import Pointlike
 from ge2.ops.reduce import Reduce
@@ -394,7 +406,7 @@ def kind(maker: Eqn | None) -> tuple[Op, tuple[ArrayType, ...]] | None:
 
 def unshaped(body: Graph, a: Atom) -> Atom:
     """The value that a result is a reshape of, which is stacked as well, and read by more."""
-    makers = {v: e for e in body.eqns for v in e.outs}
+    makers = makers_of(body)
     while (
         isinstance(a, Var)
         and (maker := makers.get(a)) is not None

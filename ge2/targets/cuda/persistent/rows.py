@@ -8,7 +8,7 @@ from dataclasses import field, replace
 from typing import Any, final
 
 from ge2.base.record import mutable, record
-from ge2.ir import ArrayType, Atom, Eqn, Graph, Var
+from ge2.ir import ArrayType, Atom, Eqn, Graph, Var, makers_of
 from ge2.ops.dot import DotGeneral
 from ge2.ops.graphs.control import Cond
 from ge2.ops.graphs.loops import ScanLoop
@@ -434,7 +434,7 @@ class Users:
     """Who reads the values of a graph, in order."""
 
     def __init__(self, graph: Graph) -> None:
-        self.makers: dict[Atom, Eqn] = {v: e for e in graph.eqns for v in e.outs}
+        self.makers = makers_of(graph)
         self.order = {id(e): n for n, e in enumerate(graph.eqns)}
         self.found, self.outputs = readers_of(graph), set(graph.outputs)
 
