@@ -1,4 +1,6 @@
-"""What rewrites of graphs know beside the graph, the numbers they are planned by, and how they are run."""
+"""The facts that rewrites of graphs know beside the graph, their numbers, and the function that
+runs them.
+"""
 
 from __future__ import annotations
 

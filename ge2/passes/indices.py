@@ -386,7 +386,7 @@ class Run(NamedTuple):
 @final
 @dataclass(frozen=True)
 class Along:
-    """What is read along an axis of an array: at places along `axis` of the result; -1: one element."""
+    """The read along an axis of an array: at places along `axis` of the result; -1: one element."""
 
     axis: int
     runs: tuple[Run, ...]
@@ -434,7 +434,7 @@ def spread(part: Along, axes: tuple[Along, ...]) -> list[tuple[Along, Along]]:
 
 
 def together(axis: int, parts: tuple[tuple[Along, Along], ...]) -> Along | None:
-    """What is read along an axis of an array by all parts of a join, which follow one another along
+    """The read along an axis of an array by all parts of a join, which follow one another along
     an axis of the result; None if parts differ in what they read along another axis.
     """
     (first, _), *_ = parts
@@ -446,7 +446,7 @@ def together(axis: int, parts: tuple[tuple[Along, Along], ...]) -> Along | None:
 
 
 def seen_axes(eqn: Eqn, axes: tuple[Along, ...]) -> tuple[Along, ...]:
-    """Where the elements are of what is seen with axes more or less."""
+    """The indices of the elements of a value that is seen with more or fewer axes."""
     op, (x,), (y,) = eqn.op, eqn.inputs, eqn.outs
     if isinstance(op, BroadcastInDim):
         return tuple(axes[d] for d in op.dims)

@@ -210,7 +210,7 @@ class Ranks:
         return self.make(BY_NAME[name], *inputs)
 
     def whole(self, x: Var) -> Var:
-        """What a fold found, along its axis again."""
+        """The result of a reduction, along its axis again."""
         rest = tuple(d for d in range(len(self.shape)) if d != self.axis)
         return self.make(BroadcastInDim(self.shape, rest), x)
 

@@ -18,7 +18,7 @@ from ge2.targets.cuda.tensor_tuning import Attention, Cudnn, Wgmma
 @final
 @record
 class Rule:
-    """What a persistent kernel may take in: elements of a value, operations of a round and of a
+    """The limits of a persistent kernel: elements of a value, operations of a round and of a
     step around loops, and for how many operations a product counts whose operands are read from
     memory, or whose matrix is kept.
     """
@@ -34,7 +34,7 @@ class Rule:
 @final
 @record
 class Persistent:
-    """Which loops become one kernel, and how one block does them."""
+    """The choice of loops that become one kernel, and the work of one block on them."""
 
     # 0.1 us a phase against some 4 us a launch: as long as one or two launches
     block: Rule = Rule(False, 1 << 13, 1 << 17, 1 << 15)
@@ -58,7 +58,7 @@ class Persistent:
 @final
 @record
 class GridKernel:
-    """How all blocks of a GPU do a loop together."""
+    """The work of all blocks of a GPU on a loop."""
 
     threads: int = 512  # of a block
     narrow: int = 1 << 10  # elements that each block has for itself
@@ -484,7 +484,7 @@ class Mma:
 @final
 @record
 class Launches:
-    """How launches are handed to a GPU."""
+    """The submission of launches to a GPU."""
 
     few: int = 3  # that are no slower one by one than as a graph
     # that another waits for, up to which nobody looks whether one of them waits for the others in turn

@@ -75,7 +75,7 @@ class OnTensorCores(Cuda):
 
     @abstractmethod
     def laid(self, form: Form, problem: Problem) -> Tiling | str:
-        """How the operands lie; or the reason why no kernel serves them."""
+        """The layouts of the operands; or the reason why no kernel serves them."""
 
     @abstractmethod
     def unwritten(self, form: Form, problem: Problem, caps: Caps) -> str:

@@ -1,4 +1,4 @@
-"""What products on tensor cores have in common, and the time they are predicted to take."""
+"""The common parts of products on tensor cores, and the time they are predicted to take."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class Product:
 
     @property
     def operands(self) -> tuple[Operand, ...]:
-        """Where all factors are."""
+        """The operands of all factors."""
         return self.factors if self.second is None else (*self.factors, self.second)
 
     @property
@@ -259,7 +259,7 @@ class Joint(OnTensorCores):
         return not steps_of(op).prologues
 
     def placed(self, problem: Problem) -> dict[Atom, Operand]:
-        """Where the operands of the product are."""
+        """The layouts of the operands of the product."""
         return dict[Atom, Operand](problem.placed(steps_of(problem.op).graph).items())
 
     def product(self, problem: Problem) -> Product:

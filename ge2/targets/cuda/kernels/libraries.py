@@ -357,8 +357,8 @@ class BlasEpilogue(Cuda):
         return misplaced(problem, found, caps)
 
     def seconds(self, problem: Problem, variant: Variant, caps: Caps) -> float:
-        """What the bare product takes, and for each element what was measured of GELU and a bias; far
-        longer where rows are no multiples of 16 bytes apart. Other arrays are moved beside it.
+        """The time of the bare product, and for each element what was measured of GELU and a bias;
+        far longer where rows are no multiples of 16 bytes apart. Other arrays are moved beside it.
         """
         op, tuning = steps_of(problem.op), caps.chip.tuning.products
         product, result = Problem.of(op.product, problem.target), op.rest.outs[0].type
@@ -442,7 +442,9 @@ def coarsely(dtype: np.dtype, shape: Dims) -> str:
 
 
 def operands_of(problem: Problem) -> dict[int, Operand]:
-    """Where the inputs and then the results of the region are, but for the product, by number."""
+    """The operands of the inputs and then the results of the region, but for the product, by
+    number.
+    """
     op = steps_of(problem.op)
     given = problem.placed(op.graph)
     places = (*op.rest.inputs, *op.rest.outs)

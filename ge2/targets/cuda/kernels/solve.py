@@ -50,7 +50,7 @@ class CudaSolve(CudaWays):
 @final
 @record
 class Solving:
-    """What the template prints."""
+    """The view that the template prints."""
 
     ctype: str
     nan: str

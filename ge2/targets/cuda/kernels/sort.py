@@ -89,9 +89,9 @@ def pruned(network: Network, wanted: frozenset[int]) -> Network:
 @final
 @record
 class Walk:
-    """How the elements of an array's lines are walked over: lines first (`down`), where these are
-    side by side, or a line's elements; `flat` if all are one after another. `unrolled`: iterations;
-    of a place that takes a division few, or each of them has a register.
+    """The order in which the elements of an array's lines are visited: lines first (`down`), where
+    these are side by side, or a line's elements; `flat` if all are one after another. `unrolled`:
+    iterations; of a place that takes a division few, or each of them has a register.
     """
 
     down: bool
@@ -104,7 +104,7 @@ class Walk:
 @final
 @record
 class InRegisters:
-    """What `templates/cuda/network.cu.jinja` prints."""
+    """The view that `templates/cuda/network.cu.jinja` prints."""
 
     stored: str
     index: str
@@ -127,7 +127,7 @@ class InRegisters:
 @final
 @record
 class Split:
-    """How many lanes have a line, and how many keys each has of it, of so many words of 32 bits."""
+    """The lanes that share a line, and the keys that each has of it, of so many words of 32 bits."""
 
     lanes: int
     keys: int
@@ -210,7 +210,7 @@ class OrderedLines:
         return f"{sum(1 << i for i in wanted):#x}ull"
 
     def walk(self, grid: Grid, name: str, over: Sequence[int], step: int, count: str) -> Walk:
-        """How the lines of an array are walked over, whose elements are `step` apart."""
+        """The walk over the lines of an array whose elements are `step` apart."""
         lines, n = self.lines, self.counts[count]
         down = bool(over) and n > 1 and abs(over[-1]) < abs(step)
         whole = down or n & (n - 1) == 0

@@ -107,7 +107,7 @@ def axes_in(graph: Graph, rows: int, tries: int) -> tuple[Axes, tuple[Along, ...
 
 
 class Rows:
-    """Which axis of each value counts rows, from the first value to the last."""
+    """The axis of each value that counts rows, from the first value to the last."""
 
     def __init__(self, rows: int, forced: dict[Var, int]) -> None:
         self.rows, self.forced = rows, forced
@@ -344,7 +344,7 @@ PARTS = (*WRITES, UpdateSlice)
 @final
 @mutable
 class Stays:
-    """What of a graph is written in place.
+    """The writes of a graph that happen in place.
 
     `arrays`: the numbers of the inputs. `versions`: the results that are one of these after a
     write. `stored`: values that are not computed where they are read, since that is too late.
@@ -431,7 +431,7 @@ def written(eqn: Eqn, y: Atom, alone: bool) -> Atom | None:
 
 @final
 class Users:
-    """Who reads the values of a graph, in order."""
+    """The readers of the values of a graph, in order."""
 
     def __init__(self, graph: Graph) -> None:
         self.makers = makers_of(graph)
