@@ -409,10 +409,11 @@ class Lanes:
             for w in works
             for line in (*self.drawn(w), *said.row_read(w, "PACK", self.pack, left))
         ]
-        said.v = self.each
+        held = self.apart and self.ragged and not any(w.kind == "store" for w in works)
+        said.v = self.within() if held else self.each
         lines = [each for w in works for each in self.element(w)]
         said.v = ""
-        if self.ragged and not self.windows.pack:
+        if self.ragged and not self.windows.pack and not held:
             beyond = f"{self.places.letters[lane]} + {self.each} >= {self.places.extent(lane)}"
             lines = [guard(beyond, "break;"), *lines]
         if (
@@ -422,6 +423,14 @@ class Lanes:
         ):
             said.packs = known  # what a loop over rows reads is not known after it
         return [Pack(at, tuple(before), tuple(lines), tuple(after))]
+
+    def within(self) -> str:
+        """Returns where an element of a thread is, beyond the last one that one: nobody reads what is
+        computed of it again, and a test would keep chains of operations apart.
+        """
+        cast = "" if self.places.whole == "int" else f"({self.places.whole})"
+        last = f"{self.places.extent(self.lane)} - 1 - {self.places.letters[self.lane]}"
+        return f"min({cast}({self.each}), {last})" if cast else f"min({self.each}, {last})"
 
     def reads(self, works: Sequence[Work], left: str) -> list[Text]:
         found = []
