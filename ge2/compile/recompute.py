@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Final, final
 
 from ge2.base.arrays import HALF, INEXACT
-from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Var, renamed
+from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Var, makers_of, renamed
 from ge2.ops.elementwise import ConvertElementType
 from ge2.ops.graphs.region import Region
 from ge2.ops.pointlike import Pointlike
@@ -88,7 +88,7 @@ class Recomputation:
     def choice(self, eqn: Eqn, wanted: Sequence[Var], late: set[int]) -> Choice:
         """The minimum cut: the values to store so that the equations `late` can compute the wanted ones."""
         graph, times = region_of(eqn).graph, len(late)
-        makers = {v: e for e in graph.eqns for v in e.outs}
+        makers = makers_of(graph)
         outer = dict(zip(graph.inputs, eqn.inputs, strict=True))
         written = dict(zip(graph.outputs, eqn.outs, strict=True))
 

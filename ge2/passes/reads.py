@@ -12,7 +12,7 @@ import numpy as np
 from ge2.base.arrays import COMPLEX, FLOAT32, FLOAT64, INTEGERS
 from ge2.base.errors import TypeRuleError
 from ge2.base.record import record
-from ge2.ir import ArrayType, Atom, Dims, Eqn, Graph, Literal, Op, Var, without_dead_code
+from ge2.ir import ArrayType, Atom, Dims, Eqn, Graph, Literal, Op, Var, makers_of, without_dead_code
 from ge2.ops.elementwise import BY_NAME, WHERE, ConvertElementType
 from ge2.ops.graphs.region import Region, readers_of
 from ge2.ops.pointlike import Pointlike
@@ -210,7 +210,7 @@ class Ranks:
         return self.make(BY_NAME[name], *inputs)
 
     def whole(self, x: Var) -> Var:
-        """What a fold found, along its axis again."""
+        """The result of a reduction, along its axis again."""
         rest = tuple(d for d in range(len(self.shape)) if d != self.axis)
         return self.make(BroadcastInDim(self.shape, rest), x)
 
@@ -449,7 +449,7 @@ class Sweep:
     """Equations of cuts, as they are made; `eqns` are those of the current one."""
 
     def __init__(self, graph: Graph) -> None:
-        self.makers: dict[Atom, Eqn] = {v: e for e in graph.eqns for v in e.outs}
+        self.makers = makers_of(graph)
         self.readers, self.results = readers_of(graph), frozenset(graph.outputs)
         self.sliced: dict[Atom, bool] = {}
         self.eqns: list[Eqn] = []

@@ -173,7 +173,7 @@ def unpackbits(a: Any, /, axis: int | None = None, count: Any = None, bitorder: 
 
 
 def counted(n: int, count: Any) -> int:
-    """How many bits are wanted of n: all but so many where the count is negative."""
+    """The number of bits that are wanted of n: all but so many where the count is negative."""
     wanted = n if count is None else operator.index(count)
     if wanted < -n:
         raise ArgumentError(f"-ve count larger than number of elements: {wanted}", where=here())

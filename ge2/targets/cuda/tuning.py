@@ -18,7 +18,7 @@ from ge2.targets.cuda.tensor_tuning import Attention, Cudnn, Wgmma
 @final
 @record
 class Rule:
-    """What a persistent kernel may take in: elements of a value, operations of a round and of a
+    """The limits of a persistent kernel: elements of a value, operations of a round and of a
     step around loops, and for how many operations a product counts whose operands are read from
     memory, or whose matrix is kept.
     """
@@ -34,7 +34,7 @@ class Rule:
 @final
 @record
 class Persistent:
-    """Which loops become one kernel, and how one block does them."""
+    """The choice of loops that become one kernel, and the work of one block on them."""
 
     # 0.1 us a phase against some 4 us a launch: as long as one or two launches
     block: Rule = Rule(False, 1 << 13, 1 << 17, 1 << 15)
@@ -58,7 +58,7 @@ class Persistent:
 @final
 @record
 class GridKernel:
-    """How all blocks of a GPU do a loop together."""
+    """The work of all blocks of a GPU on a loop."""
 
     threads: int = 512  # of a block
     narrow: int = 1 << 10  # elements that each block has for itself
@@ -300,10 +300,37 @@ class TopKs:
     ranked: int = 128  # elements of a line that a warp ranks, each against all others, at most
     long: int = 1 << 16  # elements of a line that is cut, where lines are few
     part: int = 1 << 14  # elements of a part of it at least
-    alone: int = (
-        64  # keys of a word of a line that one thread puts in order; of more words, or where
-    )
-    keys: int = 32  # lanes of a warp share a line, a lane has no more than so many
+
+
+@final
+@record
+class Sorts:
+    """Lines in order, or elements of some ranks of them. Instructions are those of a warp, counted in
+    SASS.
+    """
+
+    block: int = 128  # threads, where lines are in registers
+    # keys of a word of a line that one thread puts in order; of more words, or where lanes of a warp
+    # share a line, a lane has no more than `keys`
+    alone: int = 64
+    keys: int = 32
+    unrolled: int = 16  # iterations of a walk over elements, each of which then has a register,
+    divided: int = 8  # and of one whose places take a division each
+    # instructions of a comparator, by the words of a key with its place
+    comparator: tuple[int, int, int] = (2, 6, 12)
+    key: int = 14  # instructions for a word of a key on its way from memory and back
+    pair: int = 6  # instructions for two elements that are compared where lines are ranked
+    shared_pair: int = 30  # instructions for a pair in a step in shared memory
+    started: int = 2  # instructions of warps that a multiprocessor starts in a clock
+
+
+@final
+@record
+class Solves:
+    """Small systems of linear equations, of which a warp or a part of it has one each."""
+
+    block: int = 128  # threads at most
+    sides: int = 64  # right sides at most, which a thread takes one after another
 
 
 @final
@@ -421,6 +448,17 @@ class Mma:
     )  # fmt: skip
     long: int = 256  # terms of a part of a sum at least, where blocks share it,
     parts: int = 16  # of which it has no more
+    # multiply-adds of half types with sums in float32 that a multiprocessor does in a clock, by compute
+    # capability: of data sheets, the least of a generation; of another generation a cautious guess, so
+    # that a library is not left for it
+    rates: tuple[tuple[int, int], ...] = (
+        (80, 1024),
+        (87, 1024),
+        (90, 1024),
+        (100, 1024),
+        (103, 1024),
+    )
+    unknown: int = 256
     one_by_one: float = 0.7  # of the rate, for each operand whose elements are read one by one
     # times the prediction on Hopper where rows are multiples of 16 bytes apart: a library was faster
     # in all that was measured, so that only a measurement chooses it there
@@ -438,11 +476,15 @@ class Mma:
         MmaTile(32, 16, 2, 1, 256, 4, 0.45), MmaTile(16, 32, 1, 2, 256, 4, 0.45),
     )  # fmt: skip
 
+    def rate(self, generation: int) -> int:
+        """Returns the multiply-adds of a multiprocessor in a clock, by its compute capability."""
+        return dict(self.rates).get(generation, self.unknown)
+
 
 @final
 @record
 class Launches:
-    """How launches are handed to a GPU."""
+    """The submission of launches to a GPU."""
 
     few: int = 3  # that are no slower one by one than as a graph
     # that another waits for, up to which nobody looks whether one of them waits for the others in turn
@@ -470,6 +512,8 @@ class Tuning:
     scans: Scans = Scans()
     scatters: Scatters = Scatters()
     top_k: TopKs = TopKs()
+    sorts: Sorts = Sorts()
+    solves: Solves = Solves()
     joins: Joins = Joins()
     products: Products = Products()
     made: MadeOperands = MadeOperands()

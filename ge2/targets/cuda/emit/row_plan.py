@@ -122,7 +122,7 @@ class Plan:
         return lead
 
     def merged(self, parts: Sequence[Part]) -> Partials:
-        """What blocks leave of reductions that several gather; `lost`: of one it could not be left."""
+        """The partial results of reductions that several blocks gather; `lost`: one has none."""
         whole, folded = frozenset(self.row), self.problem.folded
         gathered = [p for p in parts if p.fold.over - whole or self.splits > 1]
         across = [w for w in folded if w.over - whole]
@@ -253,7 +253,7 @@ class Plan:
         return half if half >= 4 and each(half) < each(self.pack) else self.pack
 
     def written_out(self, works: Sequence[Work]) -> int:
-        """How often a loop over a row that is read again is written out: so often that as many bytes
+        """The unrolling of a loop over a row that is read again: so often that as many bytes
         are on their way where a thread reads single elements as where it reads packs, unless much is
         done with each.
         """

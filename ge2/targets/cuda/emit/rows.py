@@ -125,7 +125,7 @@ class Rows:
         return [RowLoop(at, form, r, count, states, fetch), *inner, End(at, after)]
 
     def led(self) -> list[Text]:
-        """How far a row begins behind a multiple of a pack."""
+        """The distance at which a row begins behind a multiple of a pack."""
         if not self.plan.lead:
             return []
         p = min(self.places.alike, key=lambda p: p.name)
@@ -227,7 +227,7 @@ class Rows:
 
     @property
     def letter(self) -> str:
-        """What the place along a row is called."""
+        """The name of the place along a row."""
         return self.places.letters[self.row[0]] if len(self.row) == 1 else "at"
 
     @property

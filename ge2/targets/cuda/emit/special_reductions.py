@@ -80,7 +80,7 @@ class Part:
 
     @property
     def finishing(self) -> tuple[Work, ...]:
-        """What the other kernel alone does."""
+        """The works that the other kernel alone does."""
         return self.tail + self.stores
 
 
@@ -102,7 +102,7 @@ class Gathered:
 @final
 @record
 class Finish:
-    """What `templates/cuda/finish.cu.jinja` prints."""
+    """The view that `templates/cuda/finish.cu.jinja` prints."""
 
     index: str
     count: str

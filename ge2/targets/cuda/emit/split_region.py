@@ -324,7 +324,7 @@ class Taken:
 @final
 @record
 class Tiles:
-    """What `templates/cuda/transpose.cu.jinja` prints."""
+    """The view that `templates/cuda/transpose.cu.jinja` prints."""
 
     row: Side
     along: Side
