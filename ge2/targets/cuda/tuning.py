@@ -149,6 +149,7 @@ class Columns:
     early: int = 16  # arrays that are read before rows are
     together: int = 7  # elements of a row that a thread has though no access moves two of them
     rows: int = 8  # that a thread has at least, before others help it
+    divided: int = 8  # and before what all of them are divided by is prepared
     # where so many operations are for each of so many pairs of a row and a column: columns of a
     # thread, threads of a multiprocessor that keep it busy, and their registers besides what they keep
     # of columns: in all, and for each array of rows

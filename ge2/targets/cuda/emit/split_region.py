@@ -446,7 +446,7 @@ def across_rows(region: Region, operands: Operands) -> int:
     sizes = problem.axes.sizes
     rows = frozenset[int]().union(*(w.over for w in problem.folded if problem.lane in w.over))
     for p, strides in problem.axes.strides.items():
-        beside = any(strides.get(a) == 1 for a in sizes if a not in rows)
+        beside = any(strides.get(a) == 1 for a, n in sizes.items() if a not in rows and n > 1)
         if rows and beside and all(strides.get(a) for a in sizes):
             found += math.prod(sizes.values()) * max(SECTOR - p.var.type.dtype.itemsize, 0)
     return found
