@@ -363,8 +363,9 @@ class BlockSums(Cells):
         self.words = 1 + wide + self.floats
         room = chip.most // ((self.words + self.floats) * 4)
         self.count = self.rows.count * self.rows.length
-        # sums that blocks leave are as many bytes as indices that they read in vain
-        even = round(math.sqrt(chip.multiprocessors * self.cells / max(self.count, 1)))
+        # sums that blocks leave take as long as updates that they go through in vain
+        ratio = tuning.left * self.cells / max(self.count, 1)
+        even = round(math.sqrt(chip.multiprocessors * ratio))
         self.ranges = max(-(-self.cells // room), min(even, tuning.ranges))
         self.range = -(-self.cells // self.ranges)
         self.each = max(tuning.shared_run, -(-self.count // self.most))
@@ -382,7 +383,7 @@ class BlockSums(Cells):
         of floats are gone through; 0 if they are too many.
         """
         tuning = self.writes.chip.tuning.scatters
-        size = INT.itemsize + accumulator(self.dtype).itemsize
+        size = INT.itemsize * len(self.parts) + accumulator(self.dtype).itemsize
         found = -(-self.each // tuning.shared_block)
         return found if self.floats and found * size <= tuning.shared_held else 0
 
