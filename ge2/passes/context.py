@@ -163,9 +163,8 @@ class Moves:
     equations: int = 400  # of a region
     again: int = 12  # of what is computed in each of several places
     runs: int = 5  # of indices along an axis: each is a comparison
-    row: int = (
-        32  # elements of a row that is read at an index, at least: neighbouring threads read it
-    )
+    row: int = 2  # elements of a row that is read at an index, at least: neighbours read it
+    held: int = 16  # and at most, for threads to have them while they are folded
 
 
 @final

@@ -332,6 +332,7 @@ class Collecting:
 
     spread: Spread
     held: str
+    once: bool
     update: tuple[Text, ...]
     notes: tuple[Cell, ...]
     adds: tuple[Cell, ...]
@@ -364,8 +365,9 @@ class BlockSums(Cells):
         self.words = 1 + wide + self.floats
         room = chip.most // ((self.words + self.floats) * 4)
         self.count = self.rows.count * self.rows.length
-        # sums that blocks leave are as many bytes as indices that they read in vain
-        even = round(math.sqrt(chip.multiprocessors * self.cells / max(self.count, 1)))
+        # sums that blocks leave take as long as updates that they go through in vain
+        ratio = tuning.left * self.cells / max(self.count, 1)
+        even = round(math.sqrt(chip.multiprocessors * ratio))
         self.ranges = max(-(-self.cells // room), min(even, tuning.ranges))
         self.range = -(-self.cells // self.ranges)
         self.each = max(tuning.shared_run, -(-self.count // self.most))
@@ -376,6 +378,16 @@ class BlockSums(Cells):
     def most(self) -> int:
         """Blocks of a range at most: a multiprocessor has one, and each leaves all of its sums."""
         return max(1, self.writes.chip.multiprocessors // self.ranges)
+
+    @property
+    def at_once(self) -> int:
+        """Updates that each thread of a block has in registers, between the two times that updates
+        of floats are gone through; 0 if they are too many.
+        """
+        tuning = self.writes.chip.tuning.scatters
+        size = INT.itemsize * len(self.parts) + accumulator(self.dtype).itemsize
+        found = -(-self.each // tuning.shared_block)
+        return found if self.floats and found * size <= tuning.shared_held else 0
 
     def unserved(self) -> str:
         """The reason why sums are not worth their room in each block; "" if they are."""
@@ -399,7 +411,7 @@ class BlockSums(Cells):
         grid = Grid(self.rows.far, tuning.shared_block)
         grid.fixed += [
             Fixed("BLOCK", grid.block, "threads"),
-            Fixed("SOME", tuning.shared_some, "updates of a thread at once"),
+            Fixed("SOME", self.at_once or tuning.shared_some, "updates of a thread at once"),
             Fixed("WORDS", self.words, "of a sum, of 32 bits"),
             Fixed("ROOM", self.words + self.floats, "words that a sum takes"),
         ]
@@ -417,7 +429,9 @@ class BlockSums(Cells):
         adds = self.at_each(f"{more}{value}{{part}});")
         if temp is not None:
             grid.result("parts", temp, FLOAT64)
-        view = Collecting(spread, HELD[self.dtype], update, notes, adds, left, self.word)
+        view = Collecting(
+            spread, HELD[self.dtype], self.at_once > 0, update, notes, adds, left, self.word
+        )
         what = "the updates of a block, added up in shared memory"
         self.writes.add(
             grid, "block sum", view, self.chunks * grid.block, what, "scatter_sums/blocks"
