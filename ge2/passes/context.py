@@ -206,6 +206,16 @@ class ProductsToSums:
 
 @final
 @record
+class ProductsOutside:
+    """Of products that leave a loop."""
+
+    products: int = 4  # by one matrix, or iterations, from which on a product for all is worth it
+    terms: int = 8  # of an element's sum, at least: with fewer the stack is most of the work
+    growth: int = 16  # bytes of the stack of results beside those of the elements, at most
+
+
+@final
+@record
 class Tuning:
     """The numbers of each pass.
 
@@ -233,6 +243,7 @@ class Tuning:
     thin_products: TinyProducts = TinyProducts(large=2, smallest=4096)
     short_sums: ShortSums = ShortSums()
     products_to_sums: ProductsToSums = ProductsToSums()
+    products_outside: ProductsOutside = ProductsOutside()
     columns: int = 1024
     statistics: int = 16
     joined: int = 3
