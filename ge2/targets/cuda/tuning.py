@@ -411,6 +411,8 @@ class MadeOperands:
     cached: int = 64
     lanes: int = 128
     handled: float = 3.0  # operations that reading, rounding and storing an element takes
+    # times the prediction by warps: two of three that were measured took so much longer
+    doubt: float = 1.4
 
 
 @final
@@ -418,7 +420,8 @@ class MadeOperands:
 class MmaTile:
     """A tile of the result that a block has, and of it its warps, `high` below each other and `broad`
     beside each other; bytes of terms, and stages of operands in shared memory. `part`: of the rate of
-    tensor cores that it reaches. `pair`: it has sums of two products.
+    tensor cores that it reaches. `pair`: it has sums of two products. `blocks`: of a multiprocessor,
+    which wait for memory by turns, so that sums are in parts where they are fewer.
     """
 
     rows: int
@@ -430,10 +433,17 @@ class MmaTile:
     part: float
     group: int = 8  # rows of tiles that are taken at a time, for the L2 cache
     pair: bool = False
+    blocks: int = 1
 
     @property
     def products(self) -> int:
         return 2 if self.pair else 1
+
+    @property
+    def turned(self) -> MmaTile:
+        """The tile whose rows are the columns of this one."""
+        rows, columns, high, broad = self.columns, self.rows, self.broad, self.high
+        return replace(self, rows=rows, columns=columns, high=high, broad=broad)
 
     @property
     def halved(self) -> MmaTile:
@@ -478,6 +488,13 @@ class Mma:
     skinny: tuple[MmaTile, ...] = (
         MmaTile(64, 16, 4, 1, 256, 4, 0.5), MmaTile(16, 64, 1, 4, 256, 4, 0.5),
         MmaTile(32, 16, 2, 1, 256, 4, 0.45), MmaTile(16, 32, 1, 2, 256, 4, 0.45),
+    )  # fmt: skip
+    # of results with few rows, whose right operand is made of what is read, or with few columns the
+    # other way round: registers have a stage of it on its way, and those before the first products at
+    # once, which are few and short so that none spill
+    waiting: tuple[MmaTile, ...] = (
+        MmaTile(16, 64, 1, 4, 128, 3, 0.4, blocks=2), MmaTile(32, 64, 1, 4, 128, 3, 0.4, blocks=2),
+        MmaTile(64, 64, 2, 2, 128, 3, 0.4, blocks=2), MmaTile(128, 64, 4, 2, 256, 2, 0.5),
     )  # fmt: skip
 
     def rate(self, generation: int) -> int:
