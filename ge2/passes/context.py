@@ -263,11 +263,14 @@ TUNING = Tuning()
 class Caps(Protocol):
     """Limits of a GPU.
 
-    `double`: how many times as long as float32 a multiply-add of float64 takes.
+    `double`: how many times as long as float32 a multiply-add of float64 takes. `l2`: bytes of its
+    cache.
     """
 
     @property
     def multiprocessors(self) -> int: ...
+    @property
+    def l2(self) -> int: ...
     @property
     def double(self) -> int: ...
 

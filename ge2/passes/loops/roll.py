@@ -87,7 +87,9 @@ def roll(graph: Graph, context: Context = NOTHING) -> Graph:
     # the long ones find loops of elementwise work, which a GPU has in straight code
     grams = tuning.grams if context.caps is None else tuning.grams[:1]
     for start, stop, period in repetitions(eqns, grams, tuning):
-        found = rolled(graph, eqns, max(start, at), stop, period, tuning, context.caps is None)
+        found = rolled(
+            graph, eqns, max(start, at), stop, period, tuning, context.caps and context.caps.l2
+        )
         if found is not None and context.caps is not None and not worth_planning(found, tuning):
             found = None
         if found is not None:
@@ -210,20 +212,20 @@ class Rolled:
 
 def rolled(
     graph: Graph, eqns: Sequence[Eqn], start: int, stop: int, period: int, tuning: Rolling,
-    turned: bool,
+    cache: int | None,
 ) -> Rolled | None:  # fmt: skip
     """The first loop that there is between two equations, perhaps
-    without the first ones that repeat. `turned`: whether products read turned arrays as quickly as
-    others.
+    without the first ones that repeat. `cache`: the bytes of a GPU's, where products do not read turned
+    arrays as quickly as others.
     """
     # rounds of several kernels are compiled once in straight code, too, and run quicker there
-    differ = turned and all(isinstance(e.op, FUSED) for e in eqns[start : start + period])
+    differ = cache is None and all(isinstance(e.op, FUSED) for e in eqns[start : start + period])
     for first, last in runs([key_of(e, differ) for e in eqns[start:stop]], period, tuning):
         for skipped in range(min(2 * period, last - first)):
             count = (last - first - skipped) // period
             if count < tuning.rounds or count * period < tuning.equations:
                 break
-            loop = Rounds(graph, eqns, start + first + skipped, period, count, turned)
+            loop = Rounds(graph, eqns, start + first + skipped, period, count, cache)
             if loop.can_repeat() and loop.read():
                 several = loop.at_once(tuning)
                 if several:
@@ -259,7 +261,7 @@ class Rounds:
     start: int
     period: int
     count: int
-    turned: bool  # whether a product reads a turned array as quickly as another
+    cache: int | None  # of a GPU, in bytes
     places: dict[Atom, Place] = field(default_factory=dict)
     consts: dict[Atom, Var] = field(default_factory=dict)  # what they are within an iteration
     # by what makes the next
@@ -334,7 +336,7 @@ class Rounds:
 
     def other(self, start: int, period: int, count: int) -> Rounds:
         """A loop of the same equations."""
-        return Rounds(self.graph, self.eqns, start, period, count, self.turned)
+        return Rounds(self.graph, self.eqns, start, period, count, self.cache)
 
     def round(self, t: int) -> Sequence[Eqn]:
         at = self.start + t * self.period
@@ -453,13 +455,14 @@ class Rounds:
             return False
         (source,), turned = maker.inputs, maker.outs[0]
         products = all(isinstance(e.op, DotGeneral) for e in self.readers(turned))
-        return products if self.turned else self.is_chained(source, turned)
+        return products if self.cache is None else self.is_chained(source, turned)
 
     def is_chained(self, first: Atom, second: Atom) -> bool:
         """True if a vector times a constant matrix is what a vector times the same matrix, turned, is made
-        of: then one kernel reads a row for both.
+        of, and a GPU's cache does not hold both: then one kernel reads a row from memory for both.
         """
-        if first not in self.consts or second not in self.consts or self.turned:
+        both_fit = self.cache is not None and 2 * first.type.nbytes <= self.cache
+        if first not in self.consts or second not in self.consts or both_fit:
             return False
         both = [*self.readers(first), *self.readers(second)]
         if len(both) != 2 or not all(map(is_by_vector, both)):
