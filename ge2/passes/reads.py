@@ -13,11 +13,11 @@ from ge2.base.arrays import COMPLEX, FLOAT32, FLOAT64, INTEGERS
 from ge2.base.errors import TypeRuleError
 from ge2.base.record import record
 from ge2.ir import ArrayType, Atom, Dims, Eqn, Graph, Literal, Op, Var, without_dead_code
-from ge2.ops.elementwise import BY_NAME, WHERE, ConvertElementType
+from ge2.ops.elementwise import ADD, BY_NAME, WHERE, ConvertElementType
 from ge2.ops.graphs.region import readers_of
 from ge2.ops.pointlike import Pointlike
 from ge2.ops.reduce import ReduceMax, ReduceMin
-from ge2.ops.shape import BroadcastInDim, Concatenate, Iota, Reshape, Slice
+from ge2.ops.shape import BroadcastInDim, Concatenate, Iota, Pad, Reshape, Slice
 from ge2.ops.sort import ArgSort, BitcastConvertType, Sort, comparable
 from ge2.passes.context import NOTHING, Context
 
@@ -286,6 +286,9 @@ def changed(sizes: Dims, axis: int, size: int) -> Dims:
 # A slice of what a kernel makes is no part of it: the whole is written, and read again in pieces. A
 # slice of an array that is there is an index expression. Every element is made by the same
 # operations; none is made twice, since the slices have no more elements than the whole.
+#
+# So it is of wider parts that are joined again in another order, as halves of a vector that is turned
+# are: the kernel of what is joined reads them where they are. So it is of sums of padded arrays.
 
 
 Parts = dict[Slice, Var]  # of a value, by what is sliced
@@ -293,8 +296,35 @@ Parts = dict[Slice, Var]  # of a value, by what is sliced
 
 def slices_first(graph: Graph, context: Context = NOTHING) -> Graph:
     """The graph with slices before the elementwise work whose results they are of."""
-    most = context.tuning.sliced
-    return pushed(graph, lambda y, parts: is_covered(y, parts, most))
+    most, readers, returned = context.tuning.sliced, readers_of(graph), {*graph.outputs}
+
+    def moves(x: Var) -> bool:
+        """True of what ends, by elementwise work of its own, as a part of a joined array."""
+        found = readers.get(x, ())
+        if x in returned or len(found) != 1:
+            return x not in readers and x not in returned  # a slice that this pass made
+        (e,) = found
+        return isinstance(e.op, Concatenate | Pad) or (
+            isinstance(e.op, Pointlike) and moves(e.outs[0])
+        )
+
+    padded = sums_of_pads(graph)
+
+    def may(y: Var, parts: Parts) -> bool:
+        if is_covered(y, parts, most):
+            return True
+        return is_covered(y, parts) and (y in padded or all(map(moves, parts.values())))
+
+    return pushed(graph, may)
+
+
+def sums_of_pads(graph: Graph) -> set[Atom]:
+    """Padded arrays, and sums of nothing else."""
+    found: set[Atom] = set()
+    for e in graph.eqns:
+        if isinstance(e.op, Pad) or (e.op == ADD and found.issuperset(e.inputs)):
+            found.update(e.outs)
+    return found
 
 
 def pushed(graph: Graph, may: Callable[[Var, Parts], bool]) -> Graph:
@@ -333,9 +363,9 @@ def slices_of(graph: Graph) -> tuple[dict[Var, Parts], dict[Atom, Atom]]:
     return parts, same
 
 
-def is_covered(y: Var, parts: Parts, most: int) -> bool:
+def is_covered(y: Var, parts: Parts, most: int | None = None) -> bool:
     """True if slices have no more elements than the whole, which has few columns."""
-    few = y.type.ndim > 1 and y.type.shape[-1] <= most
+    few = y.type.ndim > 1 and (most is None or y.type.shape[-1] <= most)
     return few and sum(v.type.size for v in parts.values()) <= y.type.size
 
 
