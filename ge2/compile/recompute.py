@@ -16,7 +16,7 @@ from typing import Final, final
 import numpy as np
 
 from ge2.base.arrays import FLOATS, HALF, INEXACT
-from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Var, renamed
+from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Var, makers_of, renamed
 from ge2.ops.elementwise import ConvertElementType
 from ge2.ops.graphs.region import Region
 from ge2.ops.pointlike import Pointlike
@@ -91,7 +91,7 @@ class Recomputation:
     def is_exact(self, v: Var, n: int) -> bool:
         """True of a value of region `n` that has the same bits wherever it is made."""
         source, graph = self.eqns[n], region_of(self.eqns[n]).graph
-        makers = {u: e for e in graph.eqns for u in e.outs}
+        makers = makers_of(graph)
         return exact(dict(zip(source.outs, graph.outputs, strict=True))[v], makers)
 
     # -- the cut
@@ -99,7 +99,7 @@ class Recomputation:
     def choice(self, eqn: Eqn, wanted: Sequence[Var], late: set[int]) -> Choice:
         """The minimum cut: the values to store so that the equations `late` can compute the wanted ones."""
         graph, times = region_of(eqn).graph, len(late)
-        makers = {v: e for e in graph.eqns for v in e.outs}
+        makers = makers_of(graph)
         outer = dict(zip(graph.inputs, eqn.inputs, strict=True))
         written = dict(zip(graph.outputs, eqn.outs, strict=True))
 
