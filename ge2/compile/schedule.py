@@ -251,8 +251,12 @@ class Scheduler:
         maker = self.graph.eqns[source.first].op if source.first >= 0 else None
         regional = isinstance(maker, strided) and not is_contraction(maker)
         fits = isinstance(op, Reshape) or (isinstance(op, Transpose) and regional)
-        if not fits or var not in self.returned or x in self.layouts or self.reads[x] > 1:
+        if not fits or var not in self.returned or x in self.layouts:
             return False
+        if self.reads[x] > 1 and not (regional and isinstance(op, Reshape)):
+            return False
+        if any(b.base is source for b in self.buffers.values()):
+            return False  # a view that was made before
         if source.storage != "arena" or self.kinds[source.first] != "kernel":
             return False
         place = self.add(var, "output", source.first)

@@ -158,6 +158,9 @@ class Moves:
 
     readers: int = 3  # kernels that each read the parts, and compute what is made of them
     small: int = 1 << 18  # elements of a join that is one kernel only to save launches
+    columns: int = (
+        4  # elements of a part along the last axis, at most, of a join that is one kernel
+    )
     deep: int = 8  # joins of joins that are seen through
     pads: int = 48  # arrays of a region that lie elsewhere: each is an address and its bounds
     equations: int = 400  # of a region

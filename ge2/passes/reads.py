@@ -13,7 +13,7 @@ from ge2.base.arrays import COMPLEX, FLOAT32, FLOAT64, INTEGERS
 from ge2.base.errors import TypeRuleError
 from ge2.base.record import record
 from ge2.ir import ArrayType, Atom, Dims, Eqn, Graph, Literal, Op, Var, makers_of, without_dead_code
-from ge2.ops.elementwise import BY_NAME, WHERE, ConvertElementType
+from ge2.ops.elementwise import ADD, BY_NAME, WHERE, ConvertElementType
 from ge2.ops.graphs.region import Region, readers_of
 from ge2.ops.index import Gather, Indexed
 from ge2.ops.pointlike import Pointlike
@@ -291,6 +291,9 @@ def changed(sizes: Dims, axis: int, size: int) -> Dims:
 # slice of an array that is there is an index expression. Every element is made by the same
 # operations; none is made twice, since the slices have no more elements than the whole. Where slices
 # are only indices of rows or of updates, which no region computes, the whole is one kernel, not several.
+#
+# So it is of wider parts that are joined again in another order, as halves of a vector that is turned
+# are: the kernel of what is joined reads them where they are. So it is of sums of padded arrays.
 
 
 Parts = dict[Slice, Var]  # of a value, by what is sliced
@@ -298,8 +301,35 @@ Parts = dict[Slice, Var]  # of a value, by what is sliced
 
 def slices_first(graph: Graph, context: Context = NOTHING) -> Graph:
     """The graph with slices before the elementwise work whose results they are of."""
-    most, worked = context.tuning.sliced, worked_on(graph)
-    return pushed(graph, lambda y, parts: y in worked and is_covered(y, parts, most))
+    most, readers, returned = context.tuning.sliced, readers_of(graph), {*graph.outputs}
+
+    def moves(x: Var) -> bool:
+        """True of what ends, by elementwise work of its own, as a part of a joined array."""
+        found = readers.get(x, ())
+        if x in returned or len(found) != 1:
+            return x not in readers and x not in returned  # a slice that this pass made
+        (e,) = found
+        return isinstance(e.op, Concatenate | Pad) or (
+            isinstance(e.op, Pointlike) and moves(e.outs[0])
+        )
+
+    padded, worked = sums_of_pads(graph), worked_on(graph)
+
+    def may(y: Var, parts: Parts) -> bool:
+        if y not in worked or is_covered(y, parts, most):
+            return y in worked
+        return is_covered(y, parts) and (y in padded or all(map(moves, parts.values())))
+
+    return pushed(graph, may)
+
+
+def sums_of_pads(graph: Graph) -> set[Atom]:
+    """Padded arrays, and sums of nothing else."""
+    found: set[Atom] = set()
+    for e in graph.eqns:
+        if isinstance(e.op, Pad) or (e.op == ADD and found.issuperset(e.inputs)):
+            found.update(e.outs)
+    return found
 
 
 def worked_on(graph: Graph) -> set[Atom]:
@@ -350,9 +380,9 @@ def slices_of(graph: Graph) -> tuple[dict[Var, Parts], dict[Atom, Atom]]:
     return parts, same
 
 
-def is_covered(y: Var, parts: Parts, most: int) -> bool:
+def is_covered(y: Var, parts: Parts, most: int | None = None) -> bool:
     """True if slices have no more elements than the whole, which has few columns."""
-    few = y.type.ndim > 1 and y.type.shape[-1] <= most
+    few = y.type.ndim > 1 and (most is None or y.type.shape[-1] <= most)
     return few and sum(v.type.size for v in parts.values()) <= y.type.size
 
 
