@@ -23,6 +23,7 @@ from ge2.ir import (
     Op,
     Values,
     Var,
+    makers_of,
     without_dead_code,
 )
 from ge2.ops.elementwise import ADD
@@ -217,10 +218,10 @@ class SumsAt(Op):
 def sums_of_zeros(graph: Graph, context: Context = NOTHING) -> Graph:
     """The graph with such sums in place of those that begin with an array of zeros."""
     least = context.tuning.summed
-    makers = {v: e for e in graph.eqns for v in e.outs}
+    makers = makers_of(graph)
 
     def changed(e: Eqn) -> Eqn:
-        x = makers.get(e.inputs[0]) if isinstance(e.op, ScatterAdd) else None  # type: ignore[arg-type]
+        x = makers.get(e.inputs[0]) if isinstance(e.op, ScatterAdd) else None
         (out,) = e.outs if x is not None else (None,)
         if x is None or out is None or out.type.size < least or not is_zero(x):
             return e
@@ -385,7 +386,7 @@ class Run(NamedTuple):
 @final
 @dataclass(frozen=True)
 class Along:
-    """What is read along an axis of an array: at places along `axis` of the result; -1: one element."""
+    """The read along an axis of an array: at places along `axis` of the result; -1: one element."""
 
     axis: int
     runs: tuple[Run, ...]
@@ -433,7 +434,7 @@ def spread(part: Along, axes: tuple[Along, ...]) -> list[tuple[Along, Along]]:
 
 
 def together(axis: int, parts: tuple[tuple[Along, Along], ...]) -> Along | None:
-    """What is read along an axis of an array by all parts of a join, which follow one another along
+    """The read along an axis of an array by all parts of a join, which follow one another along
     an axis of the result; None if parts differ in what they read along another axis.
     """
     (first, _), *_ = parts
@@ -445,7 +446,7 @@ def together(axis: int, parts: tuple[tuple[Along, Along], ...]) -> Along | None:
 
 
 def seen_axes(eqn: Eqn, axes: tuple[Along, ...]) -> tuple[Along, ...]:
-    """Where the elements are of what is seen with axes more or less."""
+    """The indices of the elements of a value that is seen with more or fewer axes."""
     op, (x,), (y,) = eqn.op, eqn.inputs, eqn.outs
     if isinstance(op, BroadcastInDim):
         return tuple(axes[d] for d in op.dims)

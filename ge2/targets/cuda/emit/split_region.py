@@ -20,12 +20,12 @@ from ge2.ir.graph import FREE
 from ge2.ops.graphs.region import Region, kind_of
 from ge2.ops.reduce import ArgReduce, Reduce
 from ge2.targets.cuda.emit import CudaKernel, Fixed
-from ge2.targets.cuda.emit.columnwise import Lanes, crosses
+from ge2.targets.cuda.emit.columnwise import Lanes
 from ge2.targets.cuda.emit.lane_view import Stage
 from ge2.targets.cuda.emit.region import Problem
 from ge2.targets.cuda.emit.row_plan import Plan, planned
 from ge2.targets.cuda.emit.rows import Rows
-from ge2.targets.cuda.emit.special_reductions import SECTOR, Kernels
+from ge2.targets.cuda.emit.special_reductions import SECTOR, Kernels, crosses
 from ge2.targets.cuda.emit.words import STORED, WIDEST
 from ge2.targets.cuda.limits import Chip
 from ge2.targets.cuda.tuning import Halves
@@ -324,7 +324,7 @@ class Taken:
 @final
 @record
 class Tiles:
-    """What `templates/cuda/transpose.cu.jinja` prints."""
+    """The view that `templates/cuda/transpose.cu.jinja` prints."""
 
     row: Side
     along: Side
@@ -446,7 +446,7 @@ def across_rows(region: Region, operands: Operands) -> int:
     sizes = problem.axes.sizes
     rows = frozenset[int]().union(*(w.over for w in problem.folded if problem.lane in w.over))
     for p, strides in problem.axes.strides.items():
-        beside = any(strides.get(a) == 1 for a in sizes if a not in rows)
+        beside = any(strides.get(a) == 1 for a, n in sizes.items() if a not in rows and n > 1)
         if rows and beside and all(strides.get(a) for a in sizes):
             found += math.prod(sizes.values()) * max(SECTOR - p.var.type.dtype.itemsize, 0)
     return found

@@ -31,7 +31,7 @@ from ge2.targets.cuda.limits import Chip
 @final
 @record
 class Later:
-    """How an update looks for a later one of its place."""
+    """The search of an update for a later one of its place."""
 
     i: str  # the place of the update along the indices
     count: str
@@ -42,7 +42,7 @@ class Later:
 @final
 @record
 class Scattering:
-    """What `templates/cuda/scatter.cu.jinja` prints."""
+    """The view that `templates/cuda/scatter.cu.jinja` prints."""
 
     spread: Spread
     indices: tuple[Text, ...]
@@ -156,7 +156,9 @@ DOUBLE, INT, WORD = FLOAT64, np.dtype(np.int32), np.dtype(np.int64)
 
 
 def unserved(writes: Writes) -> str:
-    """Why sums at indices are not worth arrays of all elements of the result; "" if they are."""
+    """The reason why sums at indices are not worth arrays of all elements of the result; "" if they
+    are.
+    """
     rows, tuning, dtype = writes.rows, writes.chip.tuning.scatters, writes.rows.x.dtype
     if not isinstance(writes.op, ScatterAdd):
         return "an extreme is no sum"
@@ -263,7 +265,7 @@ class ExactSums(Cells):
         self.each(grid, "exact sum", [*begin, copy], line)
 
     def finish(self) -> None:
-        """What there is, where an update was."""
+        """The sums where an update was."""
         rows, grid, dtype = self.rows, self.rows.grid(), self.dtype
         spread, to = self.of_result(grid)
         grid.array("tops", self.tops, INT)
@@ -326,7 +328,7 @@ class Cell:
 @final
 @record
 class Collecting:
-    """What `templates/cuda/scatter_sums/blocks.cu.jinja` prints."""
+    """The view that `templates/cuda/scatter_sums/blocks.cu.jinja` prints."""
 
     spread: Spread
     held: str
@@ -341,7 +343,7 @@ class Collecting:
 @final
 @record
 class Merging:
-    """What `templates/cuda/scatter_sums/merge.cu.jinja` prints."""
+    """The view that `templates/cuda/scatter_sums/merge.cu.jinja` prints."""
 
     spread: Spread
     sums: tuple[tuple[str, str], ...]
@@ -388,7 +390,7 @@ class BlockSums(Cells):
         return found if self.floats and found * size <= tuning.shared_held else 0
 
     def unserved(self) -> str:
-        """Why sums are not worth their room in each block; "" if they are."""
+        """The reason why sums are not worth their room in each block; "" if they are."""
         tuning, dtype = self.writes.chip.tuning.scatters, self.dtype
         if not isinstance(self.writes.op, ScatterAdd):
             return "an extreme is no sum"
@@ -441,7 +443,7 @@ class BlockSums(Cells):
             self.merge(temp)
 
     def at_each(self, line: str) -> tuple[Cell, ...]:
-        """What is done with an update, or each part of it, if its sum is in this block."""
+        """The statement for an update, or each part of it, if its sum is in this block."""
         return tuple(
             Cell(self.numbered("cells_of[k]", n), Text(line.format(part=part)))
             for n, part in enumerate(self.parts)
@@ -466,7 +468,7 @@ class BlockSums(Cells):
         return "unsigned long long" if self.words > 1 else "unsigned int"
 
     def merge(self, parts: Operand) -> None:
-        """What there is, and what the blocks have left."""
+        """The sum of what is there and of what the blocks have left."""
         rows, dtype, grid = self.rows, self.dtype, Grid(self.rows.far, MERGING)
         grid.fixed += [
             Fixed("COLUMNS", COLUMNS, "elements side by side in a block"),

@@ -54,7 +54,9 @@ WHERE = "defgh"  # letters of the indexed axes
 @final
 @record
 class Summing:
-    """What the templates in `templates/cuda/scatter_sums` print; those of one of them are last."""
+    """The view that the templates in `templates/cuda/scatter_sums` print; those of one of them are
+    last.
+    """
 
     spread: Spread
     begin: tuple[Text, ...]
@@ -225,7 +227,7 @@ class Sums:
         return parts
 
     def sums(self, order: Operand, places: Operand, parts: Operand | None) -> None:
-        """What there is at a place, and all that is to be added to it."""
+        """The sum of what is at a place and all that is to be added to it."""
         rows, dtype, grid = self.rows, self.dtype, self.grid(order, places)
         grid.size("n", self.count)
         axes, steps = merged(rows.sizes, rows.steps)
