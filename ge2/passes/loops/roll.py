@@ -86,10 +86,9 @@ def roll(graph: Graph, context: Context = NOTHING) -> Graph:
     at = 0
     # the long ones find loops of elementwise work, which a GPU has in straight code
     grams = tuning.grams if context.caps is None else tuning.grams[:1]
+    cache = None if context.caps is None else context.caps.l2
     for start, stop, period in repetitions(eqns, grams, tuning):
-        found = rolled(
-            graph, eqns, max(start, at), stop, period, tuning, context.caps and context.caps.l2
-        )
+        found = rolled(graph, eqns, max(start, at), stop, period, tuning, cache)
         if found is not None and context.caps is not None and not worth_planning(found, tuning):
             found = None
         if found is not None:
