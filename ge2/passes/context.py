@@ -163,9 +163,8 @@ class Moves:
     equations: int = 400  # of a region
     again: int = 12  # of what is computed in each of several places
     runs: int = 5  # of indices along an axis: each is a comparison
-    row: int = (
-        32  # elements of a row that is read at an index, at least: neighbouring threads read it
-    )
+    row: int = 2  # elements of a row that is read at an index, at least: neighbours read it
+    held: int = 16  # and at most, for threads to have them while they are folded
 
 
 @final
@@ -207,6 +206,16 @@ class ProductsToSums:
 
 @final
 @record
+class ProductsOutside:
+    """Of products that leave a loop."""
+
+    products: int = 4  # by one matrix, or iterations, from which on a product for all is worth it
+    terms: int = 8  # of an element's sum, at least: with fewer the stack is most of the work
+    growth: int = 16  # bytes of the stack of results beside those of the elements, at most
+
+
+@final
+@record
 class Tuning:
     """The numbers of each pass.
 
@@ -234,12 +243,13 @@ class Tuning:
     thin_products: TinyProducts = TinyProducts(large=2, smallest=4096)
     short_sums: ShortSums = ShortSums()
     products_to_sums: ProductsToSums = ProductsToSums()
+    products_outside: ProductsOutside = ProductsOutside()
     columns: int = 1024
     statistics: int = 16
     joined: int = 3
     sliced: int = 8
     scattered: int = 1 << 22
-    summed: int = 1 << 20
+    summed: int = 1 << 12
     ranks: tuple[int, int] = (8, 256)
     selected: int = 1024
 

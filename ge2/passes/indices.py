@@ -457,19 +457,19 @@ def seen_axes(eqn: Eqn, axes: tuple[Along, ...]) -> tuple[Along, ...]:
 
 def rows_inside(graph: Graph, context: Context = NOTHING) -> Graph:
     """The graph whose regions read rows at indices themselves, where each is read once."""
-    shortest = context.tuning.moves.row
-    made = {e.outs[0]: e for e in graph.eqns if is_of_rows(e, shortest)}
+    tuning = context.tuning.moves
+    made = {e.outs[0]: e for e in graph.eqns if is_of_rows(e, tuning.row)}
     if not made:
         return graph
     reads = Counter(a for e in graph.eqns for a in e.inputs)
     reads.update(graph.outputs)
     once = {v: e for v, e in made.items() if reads[v] == 1}
-    eqns = tuple(with_rows(e, once) if is_loop(e.op) else e for e in graph.eqns)
+    eqns = tuple(with_rows(e, once, tuning.held) if is_loop(e.op) else e for e in graph.eqns)
     return without_dead_code(Graph(graph.inputs, eqns, graph.outputs, graph.consts))
 
 
 def is_of_rows(eqn: Eqn, shortest: int) -> bool:
-    """True if indices along one axis name rows that lie side by side, and are not short."""
+    """True if indices along one axis name rows that lie side by side, of `shortest` elements or more."""
     op = eqn.op
     if not isinstance(op, Gather) or len(op.axes) != 1:
         return False
@@ -481,36 +481,39 @@ def is_of_rows(eqn: Eqn, shortest: int) -> bool:
     return whole and long and bool(eqn.outs[0].type.size and x.type.size)
 
 
-def with_rows(eqn: Eqn, made: dict[Var, Eqn]) -> Eqn:
-    """A region that reads rows itself."""
+def with_rows(eqn: Eqn, made: dict[Var, Eqn], held: int) -> Eqn:
+    """A region that reads rows itself; threads have those of up to `held` elements in registers."""
     for outer in eqn.inputs:
         gather, op = made.get(outer) if isinstance(outer, Var) else None, eqn.op
         assert isinstance(op, Region)
         if gather is not None:
             inner = op.graph.inputs[eqn.inputs.index(outer)]
             at = orientation(op, inner)
-            if at is not None and reads_once(op, inner, at) and folds_rows(op, at[-1]):
+            if at is not None and reads_once(op, inner, at, held) and folds_rows(op, at[-1]):
                 eqn = with_gather(eqn, inner, gather, at)
     return eqn
 
 
-def reads_once(region: Region, value: Var, at: Dims) -> bool:
+def reads_once(region: Region, value: Var, at: Dims, held: int) -> bool:
     """True if a region goes once through an array that has all of its axes, and the same last one: what
     repeats is read for each element.
     """
     real = [a for a in at if a != NONE]
     everywhere = math.prod(region.space[a] for a in real) == math.prod(region.space)
-    return everywhere and at[-1] == max(real) and not is_read_again(region, value)
+    row = frozenset({at[-1]} if region.space[at[-1]] <= held else ())
+    return everywhere and at[-1] == max(real) and not is_read_again(region, value, row)
 
 
-def is_read_again(region: Region, value: Var) -> bool:
-    """True if what is folded is needed where elements of a value are."""
+def is_read_again(region: Region, value: Var, row: frozenset[int]) -> bool:
+    """True if what is folded is needed where elements of a value are; threads still have those of a
+    row that is folded along these axes.
+    """
     elements, late = set[Atom]([value]), set[Atom]()
-    for e in region.graph.eqns:
+    for e, axes in zip(region.graph.eqns, region.axes, strict=True):
         of_elements, after = not elements.isdisjoint(e.inputs), not late.isdisjoint(e.inputs)
         if of_elements and after:
             return True
-        if after or folds(e.op):
+        if after or (folds(e.op) and folding(e.op, axes)[0] != row):
             late.update(e.outs)
         elif of_elements:
             elements.update(e.outs)

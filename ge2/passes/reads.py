@@ -27,6 +27,7 @@ from ge2.ir import (
 )
 from ge2.ops.elementwise import BY_NAME, WHERE, ConvertElementType
 from ge2.ops.graphs.region import Region, readers_of
+from ge2.ops.index import Gather, Indexed
 from ge2.ops.pointlike import Pointlike
 from ge2.ops.reduce import ReduceMax, ReduceMin
 from ge2.ops.shape import BroadcastInDim, Concatenate, Iota, Pad, Reshape, Slice
@@ -293,7 +294,8 @@ def number(dtype: np.dtype, value: Any) -> Literal:
 # Coordinates of points are an array of two or three columns, and work on each follows work on all.
 # A slice of what a kernel makes is no part of it: the whole is written, and read again in pieces. A
 # slice of an array that is there is an index expression. Every element is made by the same
-# operations; none is made twice, since the slices have no more elements than the whole.
+# operations; none is made twice, since the slices have no more elements than the whole. Where slices
+# are only indices of rows or of updates, which no region computes, the whole is one kernel, not several.
 
 
 Parts = dict[Slice, Var]  # of a value, by what is sliced
@@ -301,8 +303,20 @@ Parts = dict[Slice, Var]  # of a value, by what is sliced
 
 def slices_first(graph: Graph, context: Context = NOTHING) -> Graph:
     """The graph with slices before the elementwise work whose results they are of."""
-    most = context.tuning.sliced
-    return pushed(graph, lambda y, parts: is_covered(y, parts, most))
+    most, worked = context.tuning.sliced, worked_on(graph)
+    return pushed(graph, lambda y, parts: y in worked and is_covered(y, parts, most))
+
+
+def worked_on(graph: Graph) -> set[Atom]:
+    """The values that are more than indices of rows or of updates: also as views, or side by side."""
+    found: set[Atom] = set(graph.outputs)
+    for eqn in reversed(graph.eqns):
+        op, x = eqn.op, eqn.inputs[0] if eqn.inputs else None
+        if isinstance(op, Indexed) and x is not None and len(op.axes) < x.type.ndim:
+            found.update(eqn.inputs[: 1 if isinstance(op, Gather) else 2])
+        elif not (op.is_view or isinstance(op, Concatenate)) or eqn.outs[0] in found:
+            found.update(eqn.inputs)
+    return found
 
 
 def pushed(graph: Graph, may: Callable[[Var, Parts], bool]) -> Graph:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ge2.base.arrays import BOOL, COMPLEX, INEXACT, INT64, INTEGERS, complex_of
+from ge2.base.arrays import BOOL, COMPLEX, INEXACT, INT64, INTEGERS, UINT8, complex_of
 from ge2.base.errors import (
     ArgumentError,
     ConcretizationTypeError,
@@ -44,9 +44,6 @@ from ge2.ops.shape import Concatenate, Pad
 
 # -------- Elements put in, left out, repeated and packed: where they go is known, what they are may
 # be traced.
-
-
-UINT8 = np.dtype(np.uint8)
 
 
 def known_places(name: str, obj: Any) -> Any:

@@ -100,6 +100,7 @@ class Rowwise:
     crowd: int = 512  # threads of a multiprocessor that hide each other's waiting
     apart: int = 16 << 10  # bytes of half a multiprocessor left beside rows that are read ahead
     long: int = 1 << 14  # elements from which on blocks share a row, if it is folded alone
+    parted: int = 4  # rows of a block that leaves sums of columns, at least, where there are many
     # a block that has all rows
     alone: int = 512  # its threads
     some: int = 8  # elements of a row that a thread of it has
@@ -149,6 +150,7 @@ class Columns:
     early: int = 16  # arrays that are read before rows are
     together: int = 7  # elements of a row that a thread has though no access moves two of them
     rows: int = 8  # that a thread has at least, before others help it
+    divided: int = 8  # and before what all of them are divided by is prepared
     # where so many operations are for each of so many pairs of a row and a column: columns of a
     # thread, threads of a multiprocessor that keep it busy, and their registers besides what they keep
     # of columns: in all, and for each array of rows
@@ -286,7 +288,10 @@ class Scatters:
     shared_block: int = 1024
     shared_run: int = 1024
     shared_some: int = 4  # updates of a thread at once
+    # bytes of updates that a thread has in registers, of which one of 1024 has 64
+    shared_held: int = 168
     ranges: int = 8
+    left: float = 1.0  # times as long as going through an update, for a sum that a block leaves
     # atomics of global memory in a second: 1.6 M of float64 at 4096 addresses took 48 us of an H200
     rate: float = 3e10
     busy: int = 2  # updates of a block for each sum of whole numbers, which it adds to the result
@@ -407,6 +412,8 @@ class MadeOperands:
     cached: int = 64
     lanes: int = 128
     handled: float = 3.0  # operations that reading, rounding and storing an element takes
+    # times the prediction by warps: two of three that were measured took so much longer
+    doubt: float = 1.4
 
 
 @final
@@ -414,7 +421,8 @@ class MadeOperands:
 class MmaTile:
     """A tile of the result that a block has, and of it its warps, `high` below each other and `broad`
     beside each other; bytes of terms, and stages of operands in shared memory. `part`: of the rate of
-    tensor cores that it reaches. `pair`: it has sums of two products.
+    tensor cores that it reaches. `pair`: it has sums of two products. `blocks`: of a multiprocessor,
+    which wait for memory by turns, so that sums are in parts where they are fewer.
     """
 
     rows: int
@@ -426,10 +434,17 @@ class MmaTile:
     part: float
     group: int = 8  # rows of tiles that are taken at a time, for the L2 cache
     pair: bool = False
+    blocks: int = 1
 
     @property
     def products(self) -> int:
         return 2 if self.pair else 1
+
+    @property
+    def turned(self) -> MmaTile:
+        """The tile whose rows are the columns of this one."""
+        rows, columns, high, broad = self.columns, self.rows, self.broad, self.high
+        return replace(self, rows=rows, columns=columns, high=high, broad=broad)
 
     @property
     def halved(self) -> MmaTile:
@@ -474,6 +489,13 @@ class Mma:
     skinny: tuple[MmaTile, ...] = (
         MmaTile(64, 16, 4, 1, 256, 4, 0.5), MmaTile(16, 64, 1, 4, 256, 4, 0.5),
         MmaTile(32, 16, 2, 1, 256, 4, 0.45), MmaTile(16, 32, 1, 2, 256, 4, 0.45),
+    )  # fmt: skip
+    # of results with few rows, whose right operand is made of what is read, or with few columns the
+    # other way round: registers have a stage of it on its way, and those before the first products at
+    # once, which are few and short so that none spill
+    waiting: tuple[MmaTile, ...] = (
+        MmaTile(16, 64, 1, 4, 128, 3, 0.4, blocks=2), MmaTile(32, 64, 1, 4, 128, 3, 0.4, blocks=2),
+        MmaTile(64, 64, 2, 2, 128, 3, 0.4, blocks=2), MmaTile(128, 64, 4, 2, 256, 2, 0.5),
     )  # fmt: skip
 
     def rate(self, generation: int) -> int:

@@ -311,6 +311,10 @@ class Plan:
         if self.across:
             groups = math.prod(self.problem.axes.sizes[a] for a in self.groups)
             at_once = self.at_once * self.chip.multiprocessors
+            if any(p is not None and not set(self.row).isdisjoint(p.axes) for p in parts):
+                # each block leaves a row of sums, to be written and read once more
+                few = -(-team_blocks * groups // self.tuning.parted)
+                at_once = min(at_once, max(few, self.chip.multiprocessors))
             return 1, max(1, min(team_blocks, -(-at_once // max(groups, 1))))
         alone = len(loops) == 1 and all(p is not None for p in parts) and not self.resident
         if not alone or self.length < self.tuning.long:

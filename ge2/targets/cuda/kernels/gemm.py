@@ -85,6 +85,11 @@ class Product:
         return self.types[0].dtype
 
     @property
+    def made(self) -> set[int]:
+        """The numbers of the operands that the kernel makes."""
+        return {x.operand for x in self.makings}
+
+    @property
     def operands(self) -> tuple[Operand, ...]:
         """The operands of all factors."""
         return self.factors if self.second is None else (*self.factors, self.second)
@@ -374,10 +379,14 @@ class Split:
 def splits(
     axes: Contraction, tile: MmaTile, copies: tuple[int, ...], caps: Caps
 ) -> Iterator[Split]:
-    """A tile with whole sums, and in as many parts as would keep the chip busy, if sums are long."""
+    """A tile with whole sums, and in as many parts as would keep the chip busy, if sums are long: no
+    more than it has room for, unless blocks wait by turns.
+    """
     yield Split(tile, 1, copies)
-    tuning, chip = caps.chip.tuning.mma, caps.limits.multiprocessors
-    parts = min(chip // count(axes, tile), axes.sums[0].size // tuning.long, tuning.parts)
+    tuning, tiles = caps.chip.tuning.mma, count(axes, tile)
+    room = tile.blocks * caps.limits.multiprocessors
+    most = -(-room // tiles) if tile.blocks > 1 else room // tiles
+    parts = min(most, axes.sums[0].size // tuning.long, tuning.parts)
     if parts > 1:
         yield Split(tile, parts, copies)
 
@@ -390,11 +399,12 @@ def count(axes: Contraction, tile: MmaTile) -> int:
 
 def mma_seconds(
     axes: Contraction, factors: tuple[Operand, ...], dtype: np.dtype, split: Split, moved: int,
-    caps: Caps,
+    caps: Caps, beyond: int = 0,
 ) -> float:  # fmt: skip
     """Waves of tiles, at that part of the rate that the tile reaches, and a smaller one where
     elements of two bytes are read one by one, or all bytes once, if that takes longer: `moved` of
-    each element of the result; and the parts of sums, which are written and read.
+    each element of the result, and so many `beyond` factors, or fewer; and the parts of sums, which
+    are written and read.
     """
     (sums,), tuning, tile = axes.sums, caps.chip.tuning.mma, split.tile
     waves = -(-split.parts * count(axes, tile) // caps.limits.multiprocessors)
@@ -403,7 +413,7 @@ def mma_seconds(
     done = waves * tile.rows * tile.products * tile.columns * sums.size / split.parts
     multiplied = done / (tuning.rate(caps.limits.generation) * caps.limits.clock * part)
     elements = math.prod(x.size for x in (*axes.batches, *axes.rows, *axes.columns))
-    read = memory_seconds(axes, dtype, moved * elements, tile.products, caps)
+    read = memory_seconds(axes, dtype, moved * elements + beyond, tile.products, caps)
     found = caps.speed.launch + max(multiplied, read)
     if split.parts == 1:
         return found

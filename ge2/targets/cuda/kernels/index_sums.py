@@ -332,6 +332,7 @@ class Collecting:
 
     spread: Spread
     held: str
+    once: bool
     update: tuple[Text, ...]
     notes: tuple[Cell, ...]
     adds: tuple[Cell, ...]
@@ -351,18 +352,22 @@ class Merging:
 
 @final
 class BlockSums(Cells):
-    """The kernels, `ranges` of the sums of which each has blocks of its own."""
+    """The kernels, `ranges` of the sums of which each has blocks of its own; `fresh`: there is
+    nothing before the updates, so sums of floats are written, and not added.
+    """
 
-    def __init__(self, writes: Writes) -> None:
+    def __init__(self, writes: Writes, fresh: bool = False) -> None:
         super().__init__(writes)
+        self.fresh = fresh
         chip, tuning = writes.chip, writes.chip.tuning.scatters
         self.floats = self.dtype.kind in "fc" or self.dtype in HALF
         wide = self.double if self.floats else self.dtype.itemsize > 4
         self.words = 1 + wide + self.floats
         room = chip.most // ((self.words + self.floats) * 4)
         self.count = self.rows.count * self.rows.length
-        # sums that blocks leave are as many bytes as indices that they read in vain
-        even = round(math.sqrt(chip.multiprocessors * self.cells / max(self.count, 1)))
+        # sums that blocks leave take as long as updates that they go through in vain
+        ratio = tuning.left * self.cells / max(self.count, 1)
+        even = round(math.sqrt(chip.multiprocessors * ratio))
         self.ranges = max(-(-self.cells // room), min(even, tuning.ranges))
         self.range = -(-self.cells // self.ranges)
         self.each = max(tuning.shared_run, -(-self.count // self.most))
@@ -373,6 +378,16 @@ class BlockSums(Cells):
     def most(self) -> int:
         """Blocks of a range at most: a multiprocessor has one, and each leaves all of its sums."""
         return max(1, self.writes.chip.multiprocessors // self.ranges)
+
+    @property
+    def at_once(self) -> int:
+        """Updates that each thread of a block has in registers, between the two times that updates
+        of floats are gone through; 0 if they are too many.
+        """
+        tuning = self.writes.chip.tuning.scatters
+        size = INT.itemsize * len(self.parts) + accumulator(self.dtype).itemsize
+        found = -(-self.each // tuning.shared_block)
+        return found if self.floats and found * size <= tuning.shared_held else 0
 
     def unserved(self) -> str:
         """The reason why sums are not worth their room in each block; "" if they are."""
@@ -396,7 +411,7 @@ class BlockSums(Cells):
         grid = Grid(self.rows.far, tuning.shared_block)
         grid.fixed += [
             Fixed("BLOCK", grid.block, "threads"),
-            Fixed("SOME", tuning.shared_some, "updates of a thread at once"),
+            Fixed("SOME", self.at_once or tuning.shared_some, "updates of a thread at once"),
             Fixed("WORDS", self.words, "of a sum, of 32 bits"),
             Fixed("ROOM", self.words + self.floats, "words that a sum takes"),
         ]
@@ -414,7 +429,9 @@ class BlockSums(Cells):
         adds = self.at_each(f"{more}{value}{{part}});")
         if temp is not None:
             grid.result("parts", temp, FLOAT64)
-        view = Collecting(spread, HELD[self.dtype], update, notes, adds, left, self.word)
+        view = Collecting(
+            spread, HELD[self.dtype], self.at_once > 0, update, notes, adds, left, self.word
+        )
         what = "the updates of a block, added up in shared memory"
         self.writes.add(
             grid, "block sum", view, self.chunks * grid.block, what, "scatter_sums/blocks"
@@ -466,7 +483,8 @@ class BlockSums(Cells):
         sums, lines = [], []
         for n, part in enumerate(self.parts):
             sums.append((f"sum{n}", self.numbered(spread.number, n)))
-            total = self.stored(f"{there}{part} + ge2_fixed_value(sum{n})")
+            before = "0.0" if self.fresh else f"{there}{part}"
+            total = self.stored(f"{before} + ge2_fixed_value(sum{n})")
             lines.append(Text(f"x[{to}]{part} = {total};"))
         view = Merging(spread, tuple(sums), tuple(lines))
         threads = -(-rows.places * rows.length // COLUMNS) * MERGING

@@ -131,6 +131,11 @@ class Making:
         return tuple(x for x in self.sources if x.is_whole(self.operand))
 
     @property
+    def read(self) -> int:
+        """The bytes of all arrays that it is made of."""
+        return sum(v.type.nbytes for v in self.eqn.inputs)
+
+    @property
     def straight(self) -> bool:
         """True if no branch is in its code: compilers have all products of a warp group wait for those
         before them, where fragments come from branches and several products go on meanwhile.

@@ -315,7 +315,7 @@ class Mma(TensorCores):
         return CudaKernel(
             self.kind, self.text, self.given, (), self.threads, (max(1, tiles),), fixed,
             self.shared, self.equations, self.helpers, template="cuda/product/mma.cu.jinja",
-            view=view, resident=2 if crowded else 1,
+            view=view, resident=max(tile.blocks, 1 + crowded),
         )  # fmt: skip
 
     @property
