@@ -251,7 +251,7 @@ def compile_graph(
     `limit` how many bytes scratch and results may take (MemoryLimitError); `part`,
     whether another program runs it, which may be `limited`. The executor, the number of
     threads and the passes are those of `config` now. `device` runs CUDA; None is this
-    machine's processor, or what stands for a GPU where the executor is "shim".
+    machine's processor, or what stands for a GPU where the executor is "emulator".
     """
     device = device or stand_in()
     if not part:
@@ -341,7 +341,7 @@ def refuse_results(graph: Graph, device: Device, name: str, written: int = 0) ->
 
 def stand_in() -> Device | None:
     """The emulator, which runs CUDA on a machine without a GPU, if that is wanted."""
-    if config.executor != "shim":
+    if config.executor != "emulator":
         return None
     from ge2.targets.cuda.emulator import EMULATED, ShimDevice
 
