@@ -24,25 +24,30 @@ from ge2.passes import TIDY
 from ge2.passes.context import NOTHING, Context, Pass, run
 from ge2.passes.context import TUNING as PASSES
 from ge2.passes.context import Tuning as Passes
-from ge2.passes.factors import factors as factors_of
-from ge2.passes.factors import solves
 from ge2.passes.fold import constants_late
 from ge2.passes.folds import mirrored, online_sums, short_sums
 from ge2.passes.fuse import fuse
 from ge2.passes.fusion_group import results_together
 from ge2.passes.indices import drawn, indexed, join_scatters, rows_inside, sums_of_zeros
+from ge2.passes.linear_algebra import factors as factors_of
+from ge2.passes.linear_algebra import (
+    half_results,
+    products_to_sums,
+    solves,
+    thin_products,
+    tiny_products,
+)
 from ge2.passes.loops import sums_after
 from ge2.passes.loops.absorb_peeled import whole
 from ge2.passes.loops.roll import roll
 from ge2.passes.loops.roll_offsets import roll_offsets
 from ge2.passes.loops.rolled_to_scan import stack, stack_all
 from ge2.passes.moves_inside import moves_inside
-from ge2.passes.products import half_results, products_to_sums, thin_products, tiny_products
 from ge2.passes.reads import few_ranks, order_statistics, slices_first
 from ge2.passes.simplify import inline
 from ge2.passes.split_edges import split_edges
 from ge2.program import PLACEMENT, PLANNING, Placement, Planning
-from ge2.targets.c.lapack import lapack
+from ge2.targets.c.libraries import lapack
 from ge2.targets.c.loops import grounded
 from ge2.targets.c.tuning import TUNING as C
 from ge2.targets.c.tuning import Tuning as InC
@@ -63,7 +68,7 @@ def attention(graph: Graph, context: Context) -> Graph:
     if context.caps is None and not has_attention(inline(graph) if context.gathers else graph):
         return graph
     # what few programs need
-    from ge2.compile.kernel_rewrites import attention
+    from ge2.compile.rewrites import attention
 
     return attention(graph, context)
 
@@ -91,7 +96,7 @@ def split_live_ranges(graph: Graph, context: Context) -> Graph:
 
 def gated_products(graph: Graph, context: Context) -> Graph:
     """Products of whose columns one half gates the other become two."""
-    from ge2.compile.product_rewrites import gated_products
+    from ge2.compile.rewrites.products import gated_products
 
     return gated_products(graph, context)
 
@@ -100,7 +105,7 @@ def fp8_products(graph: Graph, context: Context) -> Graph:
     """Products of fp8 are by tensor cores of that, or of bfloat16."""
     if context.caps is None:
         return graph
-    from ge2.compile.product_rewrites import fp8_products
+    from ge2.compile.rewrites.products import fp8_products
 
     return fp8_products(graph, context)
 
@@ -109,14 +114,14 @@ def contractions(graph: Graph, context: Context) -> Graph:
     """Products are one kernel with what makes their operands and what is done to their elements."""
     if context.caps is None:
         return graph
-    from ge2.compile.contractions import contractions
+    from ge2.compile.rewrites.contractions import contractions
 
     return contractions(graph, context)
 
 
 def resident(graph: Graph, context: Context) -> Graph:
     """Small loops and branches, and the steps around them, become one kernel."""
-    from ge2.compile.kernel_rewrites import resident
+    from ge2.compile.rewrites import resident
 
     return resident(graph, context)
 

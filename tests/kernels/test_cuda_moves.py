@@ -34,8 +34,8 @@ from ge2.targets.cuda.emit.special_reductions import Kernels
 from ge2.targets.cuda.emulator import EMULATED, OfflineDevice, ShimDevice
 from ge2.targets.cuda.families import FAMILIES
 from ge2.targets.cuda.limits import H200, Limits
+from ge2.targets.cuda.load import place
 from ge2.targets.cuda.load.nvrtc import compile
-from ge2.targets.cuda.load.toolkit import place
 from tests.exhaustive import sampled
 from tests.kernels.programs import Programs, alike, needs_compiler, numbers
 from tests.kernels.test_indexing_c import drawn

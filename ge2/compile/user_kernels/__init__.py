@@ -40,7 +40,7 @@ from ge2.ir import ArrayType, Atom, Eqn, Graph, Literal, Var, without_dead_code
 from ge2.ops.shape import BroadcastInDim
 from ge2.passes.context import Context
 from ge2.passes.simplify import inline
-from ge2.targets.c.blas import services
+from ge2.targets.c.libraries import services
 from ge2.targets.c.tuning import Caps as CCaps
 from ge2.targets.cuda.device import Caps as CudaCaps
 from ge2.targets.cuda.kernels.generated import launched

@@ -21,6 +21,8 @@ from ge2.ir import type_of
 from ge2.numpy import elementwise as e
 from ge2.numpy.access import getitem
 from ge2.numpy.access.selecting import take
+from ge2.numpy.axes import sum as total
+from ge2.numpy.axes.scans import convolve
 from ge2.numpy.composite import choose_by, concatenate, known_elements, stack
 from ge2.numpy.creation import as_shape, vander, zeros
 from ge2.numpy.linalg import eigvals, inv, lstsq
@@ -35,8 +37,6 @@ from ge2.numpy.promotion import (
     plainly,
     reshape,
 )
-from ge2.numpy.reductions import sum as total
-from ge2.numpy.scans import convolve
 from ge2.numpy.shapes import atleast_1d, moveaxis, ravel, transpose
 from ge2.numpy.shapes import reshape as reshaped
 from ge2.ops.index import Gather

@@ -23,10 +23,10 @@ from ge2.program import Buffer, Cost, Inner, Program, Step, bound, hosted
 from ge2.program.assembler import Assembler, Meter, StepCode
 from ge2.program.records import Made
 from ge2.program.timeline import Lifetime, plan
-from ge2.targets.c.blas import matmul_on, services
 from ge2.targets.c.blocked import Launch
 from ge2.targets.c.families import BLOCKED
 from ge2.targets.c.launcher import Kept, launch, worth_keeping
+from ge2.targets.c.libraries import matmul_on, services
 from ge2.targets.c.linked import Linked
 from ge2.targets.c.loops import IN_C, Need, Segment
 from ge2.targets.c.native import Native, lifetimes

@@ -22,7 +22,7 @@ from ge2.base.errors import AS_FLOAT, NEGATIVE_POWER, CompilerTrouble, Ge2Error,
 from ge2.base.record import after_fork, hush, record, restore
 from ge2.base.source import logger, templates
 from ge2.ir import Dims
-from ge2.targets.c.blas import services
+from ge2.targets.c.libraries import services
 from ge2.targets.c.tuning import Results
 
 # -------- Memory of results that nobody holds any more serves later calls: fresh memory costs a

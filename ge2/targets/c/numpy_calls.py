@@ -22,7 +22,7 @@ from ge2.ops.pointlike import Elementwise, Pointlike, Pointwise
 from ge2.ops.shape import BroadcastInDim, Identity, Reshape, Rev, Slice, Transpose
 from ge2.ops.sort import BitcastConvertType
 from ge2.program import volume
-from ge2.targets.c.lapack import by_lapack
+from ge2.targets.c.libraries import by_lapack
 
 # -------- Steps of a program as NumPy spells them: views, products as those of matrices, and
 # references.

@@ -19,32 +19,10 @@ from ge2.ops.random import Draw
 from ge2.targets.cuda.emit import CudaKernel, Fixed, words
 from ge2.targets.cuda.emit.lane_view import End, LanesView, Lying, Pack, RowLoop, Stage, single
 from ge2.targets.cuda.emit.region import Plain, Problem, Statements, tested
-from ge2.targets.cuda.emit.special_reductions import Kernels, Partials, narrow, part
+from ge2.targets.cuda.emit.special_reductions import Kernels, Partials, crosses, narrow, part
 from ge2.targets.cuda.emit.windows import Windows
 from ge2.targets.cuda.emit.words import HELD, STORED, Places, power
 from ge2.targets.cuda.limits import WARP, Chip
-from ge2.targets.cuda.tuning import Columns
-
-
-def crosses(problem: Problem, over: frozenset[int], tuning: Columns) -> bool:
-    """True if much is computed of each pair of a row and a column, and no array has an element for
-    it: a thread has several columns, for which what it reads of a row is the same.
-    """
-    axes = problem.axes
-    if (
-        not over
-        or over == frozenset(axes.sizes)
-        or problem.placed  # read element by element
-        or any(
-            not over.isdisjoint(on := {a for a, s in strides.items() if s}) and on - over
-            for strides in axes.strides.values()
-        )
-    ):
-        return False
-    kept = axes.sizes[problem.lane_of(a for a in axes.sizes if a not in over)]
-    works = [w for w in problem.works if w.kind == "compute" and w.axes & over and w.axes - over]
-    many = math.prod(axes.sizes.values()) >= tuning.pairs and kept >= WARP * tuning.crossed
-    return many and sum(w.cost for w in works) >= tuning.each
 
 
 @final
@@ -431,10 +409,11 @@ class Lanes:
             for w in works
             for line in (*self.drawn(w), *said.row_read(w, "PACK", self.pack, left))
         ]
-        said.v = self.each
+        held = self.apart and self.ragged and not any(w.kind == "store" for w in works)
+        said.v = self.within() if held else self.each
         lines = [each for w in works for each in self.element(w)]
         said.v = ""
-        if self.ragged and not self.windows.pack:
+        if self.ragged and not self.windows.pack and not held:
             beyond = f"{self.places.letters[lane]} + {self.each} >= {self.places.extent(lane)}"
             lines = [guard(beyond, "break;"), *lines]
         if (
@@ -444,6 +423,14 @@ class Lanes:
         ):
             said.packs = known  # what a loop over rows reads is not known after it
         return [Pack(at, tuple(before), tuple(lines), tuple(after))]
+
+    def within(self) -> str:
+        """Returns where an element of a thread is, beyond the last one that one: nobody reads what is
+        computed of it again, and a test would keep chains of operations apart.
+        """
+        cast = "" if self.places.whole == "int" else f"({self.places.whole})"
+        last = f"{self.places.extent(self.lane)} - 1 - {self.places.letters[self.lane]}"
+        return f"min({cast}({self.each}), {last})" if cast else f"min({self.each}, {last})"
 
     def reads(self, works: Sequence[Work], left: str) -> list[Text]:
         found = []

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from ge2.base.arrays import FLOAT32
+from ge2.base.arrays import FLOAT32, HALF
 from ge2.codegen.axes import Home, Work
 from ge2.codegen.kernel_values import Held
 from ge2.ir import Literal
@@ -23,6 +23,10 @@ def name_of(w: Work | None) -> str:
     """The operation of a work; "" for what is none."""
     eqn = None if w is None or w.step is None else w.step.eqn
     return eqn.op.name if w is not None and w.kind == "compute" and eqn is not None else ""
+
+
+def is_rounding(w: Work) -> bool:
+    return name_of(w) == "convert_element_type" and w.step.eqn.outs[0].type.dtype in HALF  # type: ignore[union-attr]
 
 
 def divided_by(

@@ -13,7 +13,7 @@ from ge2.codegen.axes import ALWAYS, Loop, Spec, Work, nest
 from ge2.codegen.kernel_values import Held, Param
 from ge2.targets.cuda.emit import words as reductions
 from ge2.targets.cuda.emit.region import Problem, Statements
-from ge2.targets.cuda.emit.special_reductions import Part, Partials, part
+from ge2.targets.cuda.emit.special_reductions import Part, Partials, Pick, part, pick
 from ge2.targets.cuda.emit.words import WIDEST, Places, power
 from ge2.targets.cuda.limits import WARP, Chip
 from ge2.targets.cuda.tuning import Rowwise
@@ -361,6 +361,20 @@ class Plan:
             for w in loop.works
             if w.kind == "fold" and w.over <= row
         ]
+
+    def picked(self) -> dict[Work, Pick]:
+        """The folds that pick an element.
+
+        All wait for another fold of the same stage, so that no result is written over an element
+        that is still to be read.
+        """
+        found: dict[Work, Pick] = {}
+        for loop in self.inner_loops() if len(self.row) == 1 else []:
+            inner = [w for w in loop.works if w.kind == "fold" and w.over == set(self.row)]
+            picks = [p for w in inner if (p := pick(w, self.said, loop.works, self.lane))]
+            if len(picks) < len(inner) and self.shape.team > 1:
+                found |= {p.fold: p for p in picks}
+        return found
 
     def side_by_side(self) -> int:
         """Returns how many blocks the compiler is to leave registers for, on a multiprocessor."""

@@ -29,7 +29,6 @@ from ge2.targets.cuda.emit.special_reductions import (
     Pick,
     largest_of,
     paired,
-    pick,
     without,
 )
 from ge2.targets.cuda.emit.words import HELD, OF_PACK, STORED, SUFFIX, Each, Merge, State, widened
@@ -48,7 +47,7 @@ class Rows:
         self.shape, self.partials, self.root = plan.shape, plan.partials, plan.root
         self.pack, self.row, self.walked = plan.pack, plan.row, plan.walked
         self.groups, self.lane = plan.groups, plan.lane
-        self.picks: dict[Work, Pick] = self.picked()
+        self.picks = plan.picked()
         self.gone: set[Work] = set()  # works that shorter ways have made needless
         self.waits = False  # whether a row is still on its way into shared memory
 
@@ -315,20 +314,6 @@ class Rows:
         several = len(lines) > 1 or bool(loop) or any(t.pragma or t.body for t in lines)
         return replace(inner, head=head, unroll=unroll, places=tuple(places), braces=several)
 
-    def picked(self) -> dict[Work, Pick]:
-        """The folds that pick an element.
-
-        All wait for another fold of the same stage, so that no result is written over an element
-        that is still to be read.
-        """
-        found: dict[Work, Pick] = {}
-        for loop in self.plan.inner_loops() if len(self.row) == 1 else []:
-            inner = [w for w in loop.works if w.kind == "fold" and w.over == set(self.row)]
-            picks = [p for w in inner if (p := pick(w, self.said, loop.works, self.lane))]
-            if len(picks) < len(inner) and self.shape.team > 1:
-                found |= {p.fold: p for p in picks}
-        return found
-
     def at_once(self, each: Pick) -> list[Text]:
         """Every thread reads the element that is picked."""
         said, known, wider = self.said, self.said.packs, self.said.widened
@@ -567,7 +552,7 @@ class Rows:
         """
         p = self.partials.part(w)
         tests = [f"{self.places.letters[a]} == 0" for a in axes if a not in p.axes]
-        return self.places_of([a for a in axes if a in p.axes], before), tests
+        return self.places.among([a for a in axes if a in p.axes], before=before), tests
 
     def met(self, w: Work) -> list[Reduction]:
         """Returns the lines by which the states of threads and teams of a block become one."""
@@ -612,11 +597,3 @@ class Rows:
         again = self.plan.across and w.over <= set(self.row) and len(meetings) == 1
         sizes = f"TEAM, {self.shape.block}{'' if again else ', false'}"
         return words.merge(w, words.state_of(w), f"ge2_team_fold<{sizes}>")
-
-    def places_of(self, axes: Sequence[int], text: str = "") -> str:
-        """Returns which of all elements along some axes, in C order; after those along others."""
-        text = "" if text == "0" else text
-        for a in axes:
-            letter = self.places.letters[a]
-            text = f"({text}) * {self.places.extent(a)} + {letter}" if text else letter
-        return text or "0"

@@ -19,12 +19,13 @@ from ge2.ops.random import Draw
 from ge2.ops.reduce import Reduce
 from ge2.ops.shape import Iota
 from ge2.targets.cuda.emit import CudaKernel, Fixed, content_of, words
-from ge2.targets.cuda.emit.region import Problem, Statements, is_rounding
+from ge2.targets.cuda.emit.region import Problem, Statements
+from ge2.targets.cuda.emit.roots import is_rounding
 from ge2.targets.cuda.emit.words import SUFFIX, Places, power
 from ge2.targets.cuda.launch.library_call import Callee
 from ge2.targets.cuda.limits import WARP, Chip
 from ge2.targets.cuda.load.nvrtc import FLAGS
-from ge2.targets.cuda.tuning import Parts
+from ge2.targets.cuda.tuning import Columns, Parts
 
 # -------- Results that several blocks gather: each leaves its part, and a second kernel merges them
 # in order.
@@ -456,3 +457,24 @@ def narrow(problem: Problem, over: frozenset[int], chip: Chip) -> Narrow | None:
         return None
     below = tuning.below if rows <= tuning.short else tuning.largest
     return Narrow(columns, min(tuning.largest, max(tuning.block, below * columns)), at_once)
+
+
+def crosses(problem: Problem, over: frozenset[int], tuning: Columns) -> bool:
+    """True if much is computed of each pair of a row and a column, and no array has an element for
+    it: a thread has several columns, for which what it reads of a row is the same.
+    """
+    axes = problem.axes
+    if (
+        not over
+        or over == frozenset(axes.sizes)
+        or problem.placed  # read element by element
+        or any(
+            not over.isdisjoint(on := {a for a, s in strides.items() if s}) and on - over
+            for strides in axes.strides.values()
+        )
+    ):
+        return False
+    kept = axes.sizes[problem.lane_of(a for a in axes.sizes if a not in over)]
+    works = [w for w in problem.works if w.kind == "compute" and w.axes & over and w.axes - over]
+    many = math.prod(axes.sizes.values()) >= tuning.pairs and kept >= WARP * tuning.crossed
+    return many and sum(w.cost for w in works) >= tuning.each

@@ -20,11 +20,11 @@ from ge2.ops.sort import ArgSort, Sort, TopK
 from ge2.passes.reads import OrderStatistics
 from ge2.targets.cuda.device import Caps
 from ge2.targets.cuda.emit import CudaKernel, Fixed
+from ge2.targets.cuda.emit.scan_blocks import Access, Scanned
 from ge2.targets.cuda.emit.special_reductions import Kernels
 from ge2.targets.cuda.emit.words import SUFFIX, power
 from ge2.targets.cuda.kernels.generated import NOTHING, CudaWays, Operands
 from ge2.targets.cuda.kernels.moves import OVER, Grid, far, lettered
-from ge2.targets.cuda.kernels.scan_blocks import Access, Scanned
 from ge2.targets.cuda.limits import ASSUMED, GRID_MOST, Chip
 from ge2.targets.cuda.tuning import TopKs
 

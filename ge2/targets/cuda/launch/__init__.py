@@ -14,7 +14,7 @@ import numpy as np
 from ge2.base.arrays import BFLOAT16
 from ge2.base.errors import DeviceError, InputError, KernelError
 from ge2.base.record import record
-from ge2.targets.cuda.load.toolkit import LIBRARY
+from ge2.targets.cuda.load import LIBRARY
 
 if TYPE_CHECKING:
     from ge2.codegen.layout import Line

@@ -23,9 +23,9 @@ from ge2.base.errors import CompileError, CompilerTrouble, KernelError
 from ge2.base.record import record
 from ge2.base.source import logger, templates
 from ge2.ops.attention import Band
+from ge2.targets.cuda.load import driver
 from ge2.targets.cuda.load.arena import loaded
 from ge2.targets.cuda.load.nvrtc import ptx
-from ge2.targets.cuda.load.toolkit import driver
 from ge2.targets.cuda.products import Gemm, Matrix
 
 if TYPE_CHECKING:
