@@ -14,7 +14,7 @@ from ge2.base.arrays import FLOAT32, FLOAT64, host
 from ge2.base.config import config
 from ge2.base.detect import toolchain
 from ge2.base.errors import DeviceError
-from ge2.base.record import record
+from ge2.base.record import collector_paused, record
 from ge2.base.source import warn
 from ge2.choice.built import Decisions, deciding, keep_speed, probed
 from ge2.choice.problem import Speed
@@ -232,6 +232,7 @@ class How:
         return replace(made, label=how.called)
 
 
+@collector_paused  # `lower` and `explain` come here without a call
 def compile_graph(
     graph: Graph,
     *,

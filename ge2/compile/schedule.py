@@ -513,8 +513,9 @@ class Scheduler:
         if self.target != "cuda":
             return self.donated
         mate = own(self.mates, out, self.donated)
-        large = self.tuning.placement.patched
-        return [*mate, *(x for x in self.donated if x not in mate and x.type.nbytes >= large)]
+        if out.type.nbytes < self.tuning.placement.patched:
+            return mate  # others would be of its type, and as small
+        return [*mate, *(x for x in self.donated if x not in mate)]
 
     def in_place(self, n: int, i: int, x: Var) -> bool:
         """True if result `i` of step `n`, which is first written there,

@@ -182,9 +182,8 @@ def common(names: Sequence[str], length: int, count: int) -> list[int]:
 def runs(keys: Sequence[Any], period: int, tuning: Rolling) -> list[tuple[int, int]]:
     """The ranges in which keys equal those a period later for so long that it may be a loop."""
     found, start = [], 0
-    for i in range(len(keys) - period + 1):
-        if i + period < len(keys) and keys[i] == keys[i + period]:
-            continue
+    unlike = [i for i, (a, b) in enumerate(zip(keys, keys[period:], strict=False)) if a != b]
+    for i in (*unlike, len(keys) - period):
         stop = i + period
         if stop - start >= max(period * tuning.rounds, tuning.equations):
             found.append((start, stop))
@@ -194,10 +193,10 @@ def runs(keys: Sequence[Any], period: int, tuning: Rolling) -> list[tuple[int, i
 
 def key_of(eqn: Eqn, differ: bool) -> Any:
     """All that is equal in every iteration; numbers may `differ` in elementwise operations."""
-    types = tuple(a.type for a in eqn.inputs)
+    types = tuple([a.type for a in eqn.inputs])
     if differ and isinstance(eqn.op, Pointlike):
-        return eqn.op, types, tuple(isinstance(a, Literal) for a in eqn.inputs)
-    return eqn.op, types, tuple(a if isinstance(a, Literal) else None for a in eqn.inputs)
+        return eqn.op, types, tuple([type(a) is Literal for a in eqn.inputs])
+    return eqn.op, types, tuple([a if type(a) is Literal else None for a in eqn.inputs])
 
 
 @final
@@ -345,7 +344,8 @@ class Rounds:
         """Finds out what each equation reads; whether that is a loop."""
         for t in range(self.count):
             for o, eqn in enumerate(self.round(t)):
-                self.places.update((v, (t, o, i)) for i, v in enumerate(eqn.outs))
+                for i, v in enumerate(eqn.outs):
+                    self.places[v] = t, o, i
         return all(
             self.operand(o, k)
             for o, eqn in enumerate(self.round(0))
