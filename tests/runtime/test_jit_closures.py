@@ -508,6 +508,15 @@ def test_what_a_container_that_holds_itself_holds_besides(reach):
     np.testing.assert_array_equal(jitted(X), X * 3)
 
 
+def test_a_module_may_hold_masked_arrays():
+    module = types.ModuleType("module")
+    vars(module).update(names=vars(module), rate=2.0, masked={1: np.ma.masked}, held=np.ma.ones(2))
+    jitted = ge2.jit(lambda x: x * module.rate * len(module.names["masked"]))
+    np.testing.assert_array_equal(jitted(X), X * 2)
+    module.masked[2] = np.ma.masked
+    np.testing.assert_array_equal(jitted(X), X * 4)
+
+
 def test_objects_that_many_objects_hold_are_looked_into_once():
     class Pair:
         def __init__(self, inner: Any) -> None:
