@@ -506,7 +506,7 @@ def contents(value: Any, seen: dict[int, Any] | None = None) -> Any:
         return type(value), tuple(map(inside, value))
     if isinstance(value, np.ndarray):
         if is_masked(value):  # np.ma.masked gives no bytes of itself
-            return type(value), inside(np.asarray(value.data)), inside(value.mask)
+            return type(value), inside(np.ma.getdata(value)), inside(np.ma.getmask(value))
         elements = inside(value.tolist()) if value.dtype.hasobject else value.tobytes()
         return value.shape, value.dtype, elements
     if isinstance(value, ContextVar):
