@@ -110,7 +110,7 @@ def along_axis(arr: Any, indices: Any, axis: int | None) -> tuple[Any, int, tupl
             f"`indices`, {own}, do not broadcast against {t} along axis {axis}", where=here()
         ) from None
     lines = [
-        counting(shape, i) if n > 1 else broadcast(np.int64(0), shape)
+        counting(shape, i) if n == shape[i] else broadcast(np.int64(0), shape)
         for i, n in enumerate(t.shape)
     ]
     return (

@@ -15,8 +15,11 @@ from ge2.base.tracebacks import publish
 from ge2.ir import type_of
 from ge2.numpy import elementwise as e
 from ge2.numpy import products, shapes
+from ge2.numpy.axes import any as some
+from ge2.numpy.axes import max as largest
+from ge2.numpy.axes import min as smallest
+from ge2.numpy.axes import sum as total
 from ge2.numpy.composite import where
-from ge2.numpy.late import sharing
 from ge2.numpy.linalg.equations import (
     cholesky,
     det,
@@ -42,10 +45,7 @@ from ge2.numpy.linalg.equations import (
     units,
 )
 from ge2.numpy.promotion import Axes, all_axes, array, cast, one_axis, reshape
-from ge2.numpy.reductions import any as some
-from ge2.numpy.reductions import max as largest
-from ge2.numpy.reductions import min as smallest
-from ge2.numpy.reductions import sum as total
+from ge2.numpy.rare import sharing
 from ge2.ops.linalg import Solve
 
 __all__ = [

@@ -16,16 +16,12 @@ from ge2.ir import type_of
 from ge2.numpy import elementwise as e
 from ge2.numpy.access import getitem
 from ge2.numpy.access.selecting import take_along_axis
-from ge2.numpy.composite import choose_by, concatenate, known_elements, no_out
-from ge2.numpy.creation import linspace, zeros
-from ge2.numpy.promotion import Axes, array, cast, common_dtype, lift, plainly, reshape
-from ge2.numpy.reductions import max as largest
-from ge2.numpy.reductions import mean, moment_dtypes, nanmean, weights_like, with_ones
-from ge2.numpy.reductions import min as smallest
-from ge2.numpy.reductions import sum as total
-from ge2.numpy.scans import diff
-from ge2.numpy.shapes import moveaxis, ravel
-from ge2.numpy.sorting import (
+from ge2.numpy.axes import max as largest
+from ge2.numpy.axes import mean, moment_dtypes, nanmean, weights_like, with_ones
+from ge2.numpy.axes import min as smallest
+from ge2.numpy.axes import sum as total
+from ge2.numpy.axes.scans import diff
+from ge2.numpy.axes.sorting import (
     PLACES,
     WHOLE,
     by_weights,
@@ -38,6 +34,10 @@ from ge2.numpy.sorting import (
     searchsorted,
     sorted_last,
 )
+from ge2.numpy.composite import choose_by, concatenate, known_elements, no_out
+from ge2.numpy.creation import linspace, zeros
+from ge2.numpy.promotion import Axes, array, cast, common_dtype, lift, plainly, reshape
+from ge2.numpy.shapes import moveaxis, ravel
 from ge2.ops.index import ScatterAdd
 
 # ----------------------------------------------------------------------------------------- bincount

@@ -17,6 +17,8 @@ from ge2.ir import is_traced, type_of
 from ge2.numpy import elementwise as e
 from ge2.numpy.access import checked_index, getitem
 from ge2.numpy.access.selecting import take
+from ge2.numpy.axes import UNSET, all, average, finish, mean, wide
+from ge2.numpy.axes import sum as total
 from ge2.numpy.composite import choose_by, clip, concatenate, no_out, real
 from ge2.numpy.creation import iota, zeros
 from ge2.numpy.products import in_one_dtype, matmul
@@ -32,8 +34,6 @@ from ge2.numpy.promotion import (
     one_axis,
     reshape,
 )
-from ge2.numpy.reductions import UNSET, all, average, finish, mean, wide
-from ge2.numpy.reductions import sum as total
 from ge2.numpy.shapes import diagonal, flip, part, ravel, transpose
 from ge2.ops import elementwise as ops
 from ge2.ops.reduce import ArgMax, ArgMin, CumMax, CumMin, CumProd, CumSum

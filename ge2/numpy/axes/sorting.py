@@ -15,6 +15,10 @@ from ge2.ir import type_of
 from ge2.numpy import elementwise as e
 from ge2.numpy.access import checked_index, getitem
 from ge2.numpy.access.selecting import take, take_along_axis
+from ge2.numpy.axes import any as any_of
+from ge2.numpy.axes import mean, weights_like, with_ones
+from ge2.numpy.axes import sum as total
+from ge2.numpy.axes.scans import cumsum
 from ge2.numpy.composite import choose_by, concatenate, imag, known_elements, no_out, real
 from ge2.numpy.promotion import (
     Axes,
@@ -27,10 +31,6 @@ from ge2.numpy.promotion import (
     one_axis,
     reshape,
 )
-from ge2.numpy.reductions import any as any_of
-from ge2.numpy.reductions import mean, weights_like, with_ones
-from ge2.numpy.reductions import sum as total
-from ge2.numpy.scans import cumsum
 from ge2.numpy.shapes import flip, moveaxis, part, ravel
 from ge2.ops.elementwise import COMPLEX_OF
 from ge2.ops.sort import ArgSort, SearchSorted, Sort, TopK
