@@ -44,8 +44,9 @@ from ge2.passes.loops.roll import roll
 from ge2.passes.loops.roll_offsets import roll_offsets
 from ge2.passes.loops.rolled_to_scan import stack, stack_all
 from ge2.passes.moves_inside import moves_inside
-from ge2.passes.reads import few_ranks, little_first, order_statistics, slices_first
+from ge2.passes.reads import few_ranks, order_statistics
 from ge2.passes.simplify import inline
+from ge2.passes.slices import little_first, slices_first
 from ge2.passes.split_edges import split_edges
 from ge2.program import PLACEMENT, PLANNING, Placement, Planning
 from ge2.targets.c.libraries import lapack

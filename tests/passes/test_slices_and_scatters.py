@@ -14,7 +14,7 @@ from ge2.ir import verify
 from ge2.passes import TIDY
 from ge2.passes.context import run
 from ge2.passes.indices import join_scatters
-from ge2.passes.reads import little_first, slices_first
+from ge2.passes.slices import little_first, slices_first
 
 
 def cloud(x: Any, charge: Any) -> Any:
