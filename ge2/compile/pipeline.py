@@ -44,8 +44,9 @@ from ge2.passes.loops.roll import roll
 from ge2.passes.loops.roll_offsets import roll_offsets
 from ge2.passes.loops.rolled_to_scan import stack, stack_all
 from ge2.passes.moves_inside import moves_inside
-from ge2.passes.reads import few_ranks, order_statistics, slices_first
+from ge2.passes.reads import few_ranks, order_statistics
 from ge2.passes.simplify import inline
+from ge2.passes.slices import little_first, slices_first
 from ge2.passes.split_edges import split_edges
 from ge2.program import PLACEMENT, PLANNING, Placement, Planning
 from ge2.targets.c.libraries import lapack
@@ -137,8 +138,8 @@ PIPELINES: Final[dict[str, tuple[Pass, ...]]] = {
     "reference": (roll_offsets, *TIDY, roll, whole, stack, fuse),
     "c": (
         user_kernels, roll_offsets, *FIRST[1:], thin_products, order_statistics, joined_products, roll, whole, stack,
-        products_outside, factors, split_edges, fuse, constants_late, writes, grounded, reads_first, with_copies,
-        views_first, checked_early,
+        products_outside, factors, little_first, split_edges, fuse, constants_late, writes, grounded, reads_first,
+        with_copies, views_first, checked_early,
     ),
     "cuda": (
         *FIRST, few_ranks, order_statistics, online_sums, half_results, fp8_products, recompute, tiny_products,
@@ -155,7 +156,7 @@ PIPELINES: Final[dict[str, tuple[Pass, ...]]] = {
 LIMITED: Final[dict[str, tuple[Pass, ...]]] = {
     "reference": (whole, stack, fuse),
     "c": (
-        thin_products, order_statistics, whole, stack, split_edges, fuse,
+        thin_products, order_statistics, whole, stack, little_first, split_edges, fuse,
         constants_late, writes, grounded, reads_first, with_copies, views_first, checked_early,
     ),
     "cuda": (

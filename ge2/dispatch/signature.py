@@ -484,32 +484,41 @@ def holds_bytes(cls: type) -> bool:
     return cls is memoryview or any(base.__module__ == "_ctypes" for base in cls.__mro__)
 
 
-def contents(value: Any) -> Any:
+def contents(value: Any, seen: dict[int, Any] | None = None) -> Any:
     """The key of such a value: what it holds now.
 
-    Arrays in it are constants, so their elements count.
+    Arrays in it are constants, so their elements count. `seen` are the containers met before, by
+    identity: one that holds itself, as a module's `names = globals()` does, or that many hold, is
+    read once, and counts afterwards as the object that it is.
     """
+    if isinstance(value, VALUES):
+        return Static(value)
+    seen = {} if seen is None else seen
+    if id(value) in seen:
+        return Same(value)
+    seen[id(value)] = value
+    inside = functools.partial(contents, seen=seen)
     if isinstance(value, Set):
-        return type(value), frozenset(map(contents, value))
+        return type(value), frozenset(map(inside, value))
     if isinstance(value, Mapping):
-        return type(value), tuple((contents(k), contents(v)) for k, v in value.items())
+        return type(value), tuple((inside(k), inside(v)) for k, v in value.items())
     if isinstance(value, MutableSequence | ValuesView):
-        return type(value), tuple(map(contents, value))
+        return type(value), tuple(map(inside, value))
     if isinstance(value, np.ndarray):
-        elements = contents(value.tolist()) if value.dtype.hasobject else value.tobytes()
+        if is_masked(value):  # np.ma.masked gives no bytes of itself
+            return type(value), inside(np.ma.getdata(value)), inside(np.ma.getmask(value))
+        elements = inside(value.tolist()) if value.dtype.hasobject else value.tobytes()
         return value.shape, value.dtype, elements
     if isinstance(value, ContextVar):
-        return contents(value.get(MISSING))
+        return inside(value.get(MISSING))
     if holds_bytes(type(value)):
         return type(value), bytes(value)
     if is_polynomial(type(value)):
-        return type(value), contents(vars(value))
-    if isinstance(value, VALUES):
-        return Static(value)
+        return type(value), inside(vars(value))
     leaves, structure = leaves_of(value)
     if structure is None or (len(leaves) == 1 and leaves[0] is value):
         return Same(value)
-    return structure, structure.order, tuple(map(contents, leaves))
+    return structure, structure.order, tuple(map(inside, leaves))
 
 
 def still_key(value: Any) -> Any:
@@ -535,9 +544,13 @@ def look_into(
     keys: list[Any],
     arrays: list[Any],
     attributes: frozenset[str] | None,
-    around: tuple[int, ...] = (),
+    seen: dict[int, Any],
 ) -> None:
-    """Adds the key and the arrays of a value that may have changed."""
+    """Adds the key and the arrays of a value that may have changed.
+
+    `seen` are the objects that were looked into before, by identity: one that refers to itself,
+    or that many others refer to, is looked into once.
+    """
     if type(value) is np.ndarray and known(value.dtype):
         keys.append((value.shape, value.dtype))
         arrays.append(value)
@@ -546,21 +559,29 @@ def look_into(
         keys.append(dict)
         return
     leaves, structure = leaves_of(value)
-    keys.append((structure, structure and structure.order))
+    if structure is None:  # it contains itself: its elements cannot be replaced, and count
+        keys.append(contents(value))
+        return
+    keys.append((structure, structure.order))
     for leaf in leaves:
         if is_array(leaf):
             more = gpu_of(leaf) if on_gpu(leaf) else is_traced(leaf) and leaf.type.weak
             keys.append((leaf.shape, leaf.dtype, on_gpu(leaf), more))
             arrays.append(leaf)
-        elif is_plain(leaf) and id(leaf) not in around:
+        elif id(leaf) in seen:
+            keys.append(Same(leaf))
+        elif is_plain(leaf):
+            seen[id(leaf)] = leaf
             keys.append(Same(leaf))
             for name, inner in attributes_of(leaf, attributes):
                 keys.append(name)
-                look_into(inner, keys, arrays, attributes, (*around, id(leaf)))
-        elif leaf is not value and id(leaf) not in around and held_by(leaf) is not None:
-            look_into(leaf, keys, arrays, attributes, (*around, id(leaf)))
+                look_into(inner, keys, arrays, attributes, seen)
+        elif leaf is not value and held_by(leaf) is not None:
+            seen[id(leaf)] = leaf
+            look_into(leaf, keys, arrays, attributes, seen)
         # its attributes cannot be replaced for a trace: their contents count
         elif holds_names(leaf):
+            seen[id(leaf)] = leaf
             keys.append(Same(leaf))
             keys += [(name, contents(inner)) for name, inner in attributes_of(leaf, attributes)]
         else:

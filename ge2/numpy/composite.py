@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import builtins
+import functools
 import itertools
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import ml_dtypes
@@ -77,6 +78,22 @@ def known_elements(x: Any) -> Any:
 # ----------------------------------------------------------------------------------------- choosing
 
 
+def of_each(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, which computes each element by itself, also of those that a traced mask
+    chooses.
+    """
+
+    @functools.wraps(function)
+    def of_chosen(*args: Any, **more: Any) -> Any:
+        chosen = e.answering(args)
+        if chosen is None:
+            return function(*args, **more)
+        return chosen.of_elements(lambda *xs: function(*xs, **more), *args)
+
+    return of_chosen
+
+
+@of_each
 def where(condition: Any, x: Any = None, y: Any = None, /) -> Any:
     """Elements of `x` where `condition` holds, of `y` elsewhere, broadcast
     together, as `numpy.where`.
@@ -143,6 +160,7 @@ def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0)
     return y
 
 
+@of_each
 def clip(
     a: Any,
     a_min: Any = None,
@@ -181,6 +199,7 @@ def clip(
 # -------------------------------------------------------------------------------- parts of a number
 
 
+@of_each
 def real(val: Any) -> Any:
     """The real part; a real array is its own, as `numpy.real`."""
     x = array(val)
@@ -240,6 +259,7 @@ def isneginf(x: Any, out: Any = None) -> Any:
 # ----------------------------------------------------------------------------------------- rounding
 
 
+@of_each
 def round(a: Any, decimals: int = 0, out: Any = None) -> Any:
     """To the given number of decimals, halves to even, as `numpy.round`.
 
@@ -277,6 +297,7 @@ def fix(x: Any, out: Any = None) -> Any:
 # ------------------------------------------------------------------------------------------- values
 
 
+@of_each
 def nan_to_num(
     x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None
 ) -> Any:
@@ -311,6 +332,7 @@ def iinfo(dtype: Any) -> Any:
     )
 
 
+@of_each
 def sinc(x: Any) -> Any:
     """sin(pi x) / (pi x), and 1 at 0, as `numpy.sinc`."""
     x = array(x)

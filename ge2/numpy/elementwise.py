@@ -167,7 +167,7 @@ def binary(ufunc: np.ufunc, op: Any, inner: Function | None = None) -> Function:
             return strong(general(x1, x2, options(ufunc, (x1, x2), where, more)))
         y = operator(x1, x2)
         t = getattr(y, "type", None)
-        return y if (t is not None and not t.weak) or answering((y,)) else strong(y)
+        return y if (t is not None and not t.weak) or answering((y,)) is not None else strong(y)
 
     return entered(ufunc, operator, function)
 

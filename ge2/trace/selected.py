@@ -37,6 +37,12 @@ BINARY = {
     "mod": np.remainder, "pow": np.power, "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor,
     "lshift": np.left_shift, "rshift": np.right_shift,
 }  # fmt: skip
+COMPARISONS = {
+    "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
+    "eq": np.equal, "ne": np.not_equal,
+}  # fmt: skip
+# Functions besides ufuncs that are computed of each element by itself.
+POINTWISE = frozenset((np.where, np.clip, np.nan_to_num, np.round, np.real, np.sinc))
 UNARY = {"neg": np.negative, "pos": np.positive, "abs": np.absolute, "invert": np.invert}
 
 
@@ -100,7 +106,9 @@ class Selected:
         return self.of_elements(UFUNCS[ufunc], *inputs)
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        raise self.error()
+        if function not in POINTWISE or kwargs.get("out") is not None:
+            raise self.error()
+        return gnp.FUNCTIONS[function](*args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:
         if name in HIDDEN:
@@ -130,21 +138,7 @@ def refused(self: Selected, *args: Any) -> Any:
     raise self.error()
 
 
-for _name in (
-    "lt",
-    "le",
-    "gt",
-    "ge",
-    "eq",
-    "ne",
-    "matmul",
-    "rmatmul",
-    "divmod",
-    "rdivmod",
-    "float",
-    "int",
-    "index",
-):
+for _name in ("matmul", "rmatmul", "divmod", "rdivmod", "float", "int", "index"):
     setattr(Selected, f"__{_name}__", refused)
 HIDDEN = frozenset(("cell", "escaped", "type"))
 
@@ -161,6 +155,10 @@ def unary(name: str, ufunc: np.ufunc) -> None:
     setattr(Selected, f"__{name}__", lambda self: self.of_elements(UFUNCS[ufunc], self))
 
 
+for _name, _ufunc in COMPARISONS.items():
+    setattr(
+        Selected, f"__{_name}__", lambda self, x, f=_ufunc: self.of_elements(UFUNCS[f], self, x)
+    )
 for _name in BINARY:
     operators(_name, BINARY[_name])
 for _name in UNARY:

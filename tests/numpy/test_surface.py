@@ -184,6 +184,7 @@ def masked(np: Any, x: Any, i: Any) -> Any:
     x[m] = np.sqrt(x[m]) * 2 - x[m]
     x[m] *= np.array([1.0, 2.0, 3.0])
     x[(x > 2) & (x < 9)] = x[(x > 2) & (x < 9)] ** 2  # two masks, computed alike
+    x[m] = np.where(x[m] > 2, np.power(x[m], 2.0), np.maximum(x[m], 1.5)) * np.clip(x[m], 0, 3)
     rows = np.outer(x, x)
     rows[x > 0.5] -= x
     n = np.array(i)

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.lib.stride_tricks import sliding_window_view
 
 import ge2
 from ge2.base.config import config
@@ -13,7 +14,7 @@ from ge2.ir import verify
 from ge2.passes import TIDY
 from ge2.passes.context import run
 from ge2.passes.indices import join_scatters
-from ge2.passes.reads import slices_first
+from ge2.passes.slices import little_first, slices_first
 
 
 def cloud(x: Any, charge: Any) -> Any:
@@ -62,7 +63,7 @@ def test_columns_are_sliced_before_what_is_done_to_them(rng: np.random.Generator
         lambda x: np.exp(x)[:, :2] + np.exp(x)[:, 1:],  # more elements than there are
         lambda x: (np.exp(x)[:, 0], np.exp(x)),  # the whole is a result
         lambda x: np.exp(x)[:, 0] + np.exp(x).sum(1),  # or is read
-        lambda x: np.exp(np.concatenate([x] * 4, 1))[:, 0],  # many columns
+        lambda x: np.exp(np.concatenate([x] * 4, 1))[:, :7],  # more than half of many columns
     ],
 )
 def test_what_is_read_whole_is_computed_whole(f: Any, rng: np.random.Generator) -> None:
@@ -134,3 +135,36 @@ def test_other_updates_stay_apart(f: Any, rng: np.random.Generator) -> None:
     args = ge2.numpy.asarray(rng.normal(size=9)), rng.integers(0, 9, 5), rng.normal(size=5)
     before, after = alike(lambda x, i, u: f(x, i, u), join_scatters, *args)
     assert names(after) == names(before)
+
+
+@pytest.mark.parametrize(
+    ("f", "left"),
+    [
+        (lambda x: np.exp(x * 2.0)[::40] + 1.0, 5),
+        (lambda x: np.exp(x)[7] - np.exp(x)[3:9], 0),  # some of it twice
+        (lambda x: (x[:, None] * np.arange(20.0))[3::50, ::9], 12),
+        (lambda x: sliding_window_view(x, 16)[::25] * 2.0, 8 * 16),  # places of windows
+        (lambda x: sliding_window_view(x, 16)[5::25, 3:9:4].sum(1), 8 * 2),
+        (lambda x: sliding_window_view(x.reshape(20, 10), 4, axis=0)[::9].sum(-1), 0),
+        (lambda x: sliding_window_view(x, 16)[-1], 16),
+        (lambda x: np.take(x, np.arange(190)[::-1])[::19], 0),
+    ],
+)
+@pytest.mark.parametrize("by", [little_first, slices_first])
+def test_what_is_read_of_a_little_is_computed_of_that(
+    f: Any, left: int, by: Any, rng: np.random.Generator
+) -> None:
+    """`left`: the elements of the largest array that is made; 0 where others are."""
+    x = rng.normal(size=200)
+    _, after = alike(f, by, x)
+    assert not left or max(v.type.size for e in after.eqns for v in e.outs) <= max(left, 20)
+    np.testing.assert_allclose(ge2.jit(f)(x), f(x), rtol=1e-14)
+
+
+def test_places_that_arguments_decide_are_all_looked_at() -> None:
+    f = ge2.jit(lambda x, i: np.take(x, i)[::9] * 2.0)
+    x, i = np.arange(5.0), np.zeros(30, np.int64)
+    np.testing.assert_array_equal(f(x, i), np.zeros(4))
+    i[1] = 7  # no slice reads it
+    with pytest.raises(IndexError, match="out of bounds"):
+        f(x, i)

@@ -489,6 +489,56 @@ def test_a_container_that_holds_itself():
     follows(lambda x: x * len(knot), lambda: None, 1)
 
 
+@pytest.mark.parametrize("reach", ["dict", "list", "globals", "module"])
+def test_what_a_container_that_holds_itself_holds_besides(reach):
+    module = types.ModuleType("module")
+    names: dict[str, Any] = module.__dict__ if reach in ("globals", "module") else {}
+    names.update(rate=2.0, names=names)
+    rates: list[Any] = [2.0]
+    rates.append(rates)
+    jitted = ge2.jit(
+        (lambda x: x * rates[0])
+        if reach == "list"
+        else (lambda x: x * module.names["rate"])  # as `names = globals()` of a module
+        if reach == "module"
+        else (lambda x: x * names["rate"])
+    )
+    np.testing.assert_array_equal(jitted(X), X * 2)
+    names["rate"] = rates[0] = 3.0
+    np.testing.assert_array_equal(jitted(X), X * 3)
+
+
+def test_a_module_may_hold_masked_arrays():
+    module = types.ModuleType("module")
+    vars(module).update(names=vars(module), rate=2.0, masked={1: np.ma.masked}, held=np.ma.ones(2))
+    jitted = ge2.jit(lambda x: x * module.rate * len(module.names["masked"]))
+    np.testing.assert_array_equal(jitted(X), X * 2)
+    module.masked[2] = np.ma.masked
+    np.testing.assert_array_equal(jitted(X), X * 4)
+
+
+def test_objects_that_many_objects_hold_are_looked_into_once():
+    class Pair:
+        def __init__(self, inner: Any) -> None:
+            self.left = self.right = inner
+
+    first = end = types.SimpleNamespace(rate=2.0)
+    for _ in range(40):  # 2 ** 40 ways lead to the end
+        first = Pair(first)  # type: ignore[assignment]
+
+    def rate(x):
+        pair: Any = first
+        while isinstance(pair, Pair):
+            pair = pair.left if len(x) else pair.right
+        return x * pair.rate
+
+    jitted = ge2.jit(rate)
+    for _ in range(12):  # as often as it takes until code is generated that finds the same again
+        np.testing.assert_array_equal(jitted(X), X * 2)
+    end.rate = 3.0
+    np.testing.assert_array_equal(jitted(X), X * 3)
+
+
 def test_functions_that_know_each_other():
     def even(x, n):
         return x * W if n == 0 else odd(x, n - 1)

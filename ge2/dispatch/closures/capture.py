@@ -457,8 +457,9 @@ class Closure:
         """The keys and the arrays of what may have changed inside."""
         keys: list[Any] = []
         arrays: list[Any] = []
+        seen: dict[int, Any] = {}
         for value in self.plan.live:
-            look_into(value, keys, arrays, self.plan.attributes)
+            look_into(value, keys, arrays, self.plan.attributes, seen)
         return keys, arrays
 
     def names(self) -> dict[int, str]:

@@ -115,6 +115,7 @@ class Conditions:
         self.tests: dict[str, None] = {}  # in their order
         self.classes: set[type] = set()  # of which all entries are compared
         self.arrays = {id(x) for x in seen.arrays}
+        self.opened: set[int] = set()  # objects whose attributes are compared
 
     def function(self) -> Callable[[], Any]:
         self.outer()
@@ -235,8 +236,10 @@ class Conditions:
     def inside(self, value: Any, around: tuple[int, ...] = ()) -> None:
         """Adds what `look_into` reads of a value."""
         kind: type = type(value)
-        if is_plain(value) and id(value) in around:
-            return
+        if is_plain(value):
+            if id(value) in self.opened:
+                return
+            self.opened.add(id(value))
         if is_traced(value) or id(value) in around:
             raise GivesUp
         around = (*around, id(value))

@@ -1,0 +1,230 @@
+"""Slices before the work whose results they are of."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from ge2.ir import Atom, Eqn, Graph, Literal, Var
+from ge2.ops.elementwise import ADD, MUL
+from ge2.ops.graphs.region import readers_of
+from ge2.ops.index import Gather, Indexed
+from ge2.ops.pointlike import Pointlike
+from ge2.ops.shape import BroadcastInDim, Concatenate, Iota, Pad, Slice
+from ge2.passes.context import NOTHING, Context
+
+# -------- Elementwise work of which only columns are read, of few, is done for those columns.
+# y = floor x; a = y[:, 0:1]; b = y[:, 1:2] -> a = floor x[:, 0:1]; b = floor x[:, 1:2]
+# Coordinates of points are an array of two or three columns, and work on each follows work on all.
+# A slice of what a kernel makes is no part of it: the whole is written, and read again in pieces. A
+# slice of an array that is there is an index expression. Every element is made by the same
+# operations; none is made twice, since the slices have no more elements than the whole. Where slices
+# are only indices of rows or of updates, which no region computes, the whole is one kernel, not several.
+#
+# So it is of wider parts that are joined again in another order, as halves of a vector that is turned
+# are: the kernel of what is joined reads them where they are. So it is of sums of padded arrays.
+#
+# So it is where less than half is read of work on lines of any length, and of a gather at places
+# that are numbers of the program, as those of windows are:
+# i = iota + iota; y = gather x i; a = y[::128] -> i = iota * 128 + iota; a = gather x i
+
+
+Parts = dict[Slice, Var]  # of a value, by what is sliced
+
+
+def slices_first(graph: Graph, context: Context = NOTHING) -> Graph:
+    """The graph with slices before the elementwise work whose results they are of."""
+    most, readers, returned = context.tuning.sliced, readers_of(graph), {*graph.outputs}
+
+    def moves(x: Var) -> bool:
+        """True of what ends, by elementwise work of its own, as a part of a joined array."""
+        found = readers.get(x, ())
+        if x in returned or len(found) != 1:
+            return x not in readers and x not in returned  # a slice that this pass made
+        (e,) = found
+        return isinstance(e.op, Concatenate | Pad) or (
+            isinstance(e.op, Pointlike) and moves(e.outs[0])
+        )
+
+    padded, worked = sums_of_pads(graph), worked_on(graph)
+
+    def may(y: Var, parts: Parts) -> bool:
+        if y not in worked or is_covered(y, parts, most):
+            return y in worked
+        return is_covered(y, parts) and (y in padded or all(map(moves, parts.values())))
+
+    return pushed(graph, may)
+
+
+def sums_of_pads(graph: Graph) -> set[Atom]:
+    """Padded arrays, and sums of nothing else."""
+    found: set[Atom] = set()
+    for e in graph.eqns:
+        if isinstance(e.op, Pad) or (e.op == ADD and found.issuperset(e.inputs)):
+            found.update(e.outs)
+    return found
+
+
+def worked_on(graph: Graph) -> set[Atom]:
+    """The values that are more than indices of rows or of updates: also as views, or side by side."""
+    found: set[Atom] = set(graph.outputs)
+    for eqn in reversed(graph.eqns):
+        op, x = eqn.op, eqn.inputs[0] if eqn.inputs else None
+        if isinstance(op, Indexed) and x is not None and len(op.axes) < x.type.ndim:
+            found.update(eqn.inputs[: 1 if isinstance(op, Gather) else 2])
+        elif not (op.is_view or isinstance(op, Concatenate)) or eqn.outs[0] in found:
+            found.update(eqn.inputs)
+    return found
+
+
+def pushed(graph: Graph, may: Callable[[Var, Parts], bool]) -> Graph:
+    """The graph with slices before the elementwise work of which nothing else is read, where they
+    `may` be: asked of each of its results, with the slices of that.
+    """
+    parts, same = slices_of(graph)
+    reads = Counter(
+        a for e in graph.eqns if not isinstance(e.op, Slice) for a in e.inputs if isinstance(a, Var)
+    )
+    reads.update(a for a in graph.outputs if isinstance(a, Var))
+    gone: set[Var] = set()
+    windows = gathers_of_windows(graph, parts)
+    for eqn in reversed(graph.eqns):
+        if isinstance(eqn.op, Pointlike | BroadcastInDim | Iota) or windows & {*eqn.outs}:
+            (y, *others) = eqn.outs
+            if y in parts and not others and not reads[y] and may(y, parts[y]):
+                gone.add(y)
+                reads.subtract(a for a in eqn.inputs if isinstance(a, Var))
+                for op in parts[y]:
+                    for x in (same.get(a, a) for a in sliced_inputs(eqn)):
+                        if isinstance(x, Var) and (inner := slice_within(eqn, op, x)) is not None:
+                            made = parts.setdefault(x, {})
+                            made.setdefault(inner, Var(*inner.infer(x.type)))
+    return rebuilt(graph, parts, same, gone) if gone else graph
+
+
+def slices_of(graph: Graph) -> tuple[dict[Var, Parts], dict[Atom, Atom]]:
+    """The slices of each value, equal ones once, and which value is which other."""
+    parts: dict[Var, Parts] = {}
+    same: dict[Atom, Atom] = {}
+    for eqn in graph.eqns:
+        x = same.get(eqn.inputs[0], eqn.inputs[0]) if isinstance(eqn.op, Slice) else None
+        if isinstance(eqn.op, Slice) and isinstance(x, Var):
+            found = parts.setdefault(x, {})
+            same[eqn.outs[0]] = found.setdefault(eqn.op, eqn.outs[0])
+    return parts, same
+
+
+def gathers_of_windows(graph: Graph, parts: dict[Var, Parts]) -> set[Var]:
+    """The results of gathers that are sliced along their indices alone, which no argument decides:
+    those are inside, and leaving some out leaves out no error.
+    """
+    numbers: set[Atom] = set()  # values that are the same in every call
+    found: set[Var] = set()
+    for eqn in graph.eqns:
+        made = isinstance(eqn.op, Pointlike | BroadcastInDim | Iota)
+        if made and all(isinstance(a, Literal) or a in numbers for a in eqn.inputs):
+            numbers.update(eqn.outs)
+        elif isinstance(eqn.op, Gather) and eqn.outs[0] in parts and numbers >= {*eqn.inputs[1:]}:
+            ndim, shape = eqn.inputs[1].type.ndim, eqn.outs[0].type.shape
+            whole = {(0, 1, n) for n in shape[ndim:]}
+            slices = ([*zip(p.start, p.step, p.stop, strict=True)] for p in parts[eqn.outs[0]])
+            if all({*each[ndim:]} <= whole for each in slices):
+                found.add(eqn.outs[0])
+    return found
+
+
+def sliced_inputs(eqn: Eqn) -> Sequence[Atom]:
+    """The operands of which a slice of the result is made of slices."""
+    return eqn.inputs[1:] if isinstance(eqn.op, Gather) else eqn.inputs
+
+
+def is_covered(y: Var, parts: Parts, most: int | None = None) -> bool:
+    """True if slices have no more elements than the whole, which has few columns, or less than
+    half as many.
+    """
+    size = sum(v.type.size for v in parts.values())
+    few = y.type.ndim > 1 and (most is None or y.type.shape[-1] <= most)
+    return size <= y.type.size if few else is_little(y, parts)
+
+
+def is_little(y: Var, parts: Parts) -> bool:
+    """True if slices have less than half of the elements of the whole."""
+    return 2 * sum(v.type.size for v in parts.values()) < y.type.size
+
+
+def little_first(graph: Graph, context: Context = NOTHING) -> Graph:
+    """The graph with slices before work of whose results less than half is read."""
+    return pushed(graph, is_little)
+
+
+def slice_within(eqn: Eqn, op: Slice, x: Atom) -> Slice | None:
+    """The slice of an operand that a slice of the result is made of; None if it is all of it."""
+    if isinstance(eqn.op, Gather):
+        n = x.type.ndim
+        return Slice(op.start[:n], op.stop[:n], op.step[:n])
+    if not isinstance(eqn.op, BroadcastInDim):
+        return op if x.type.shape else None
+    dims = eqn.op.dims
+    inner = Slice(*(tuple(each[d] for d in dims) for each in (op.start, op.stop, op.step)))
+    return None if inner.infer(x.type) == (x.type,) else inner
+
+
+def counted(iota: Iota, op: Slice, out: Var, eqn: Eqn) -> list[Eqn]:
+    """A slice of 0, 1, ... along an axis: the numbers `start + step * i`."""
+    t, axis = out.type, iota.axis
+    lines = Iota(t.shape, axis, iota.dtype)
+    if (op.start[axis], op.step[axis]) == (0, 1):
+        return [Eqn(lines, (), (out,), eqn.source)]
+    start, step = (Literal.of(iota.dtype.type(n[axis])) for n in (op.start, op.step))
+    numbers, steps = Var(t), Var(t)
+    return [
+        Eqn(lines, (), (numbers,), eqn.source),
+        Eqn(MUL, (numbers, step), (steps,), eqn.source),
+        Eqn(ADD, (steps, start), (out,), eqn.source),
+    ]
+
+
+def sliced_work(eqn: Eqn, op: Slice, inputs: tuple[Atom, ...], out: Var) -> list[Eqn]:
+    """The work of an equation on slices of its operands."""
+    if isinstance(eqn.op, Iota):
+        return counted(eqn.op, op, out, eqn)
+    new = eqn.op
+    if isinstance(new, BroadcastInDim):
+        new = BroadcastInDim(out.type.shape, new.dims)
+    return [Eqn(new, inputs, (out,), eqn.source)]
+
+
+def rebuilt(graph: Graph, parts: dict[Var, Parts], same: dict[Atom, Atom], gone: set[Var]) -> Graph:
+    """Each slice where its value is made, and elementwise work once for each slice of its result."""
+    made: list[Eqn] = []
+
+    def sliced(x: Atom, eqn: Eqn, op: Slice) -> Atom:
+        inner = slice_within(eqn, op, x)
+        return x if inner is None or not isinstance(x, Var) else parts[x][inner]
+
+    def cut(x: Var, eqn: Eqn | None) -> None:
+        """The slices of a value, computed from here on."""
+        for op, out in parts.get(x, {}).items():
+            if eqn is None or x not in gone:
+                made.append(Eqn(op, (x,), (out,), eqn.source if eqn else None))
+                continue
+            wanted = sliced_inputs(eqn)
+            rest = eqn.inputs[: len(eqn.inputs) - len(wanted)]
+            inputs = [same.get(a, a) for a in rest]
+            inputs += [sliced(same.get(a, a), eqn, op) for a in wanted]
+            made.extend(sliced_work(eqn, op, tuple(inputs), out))
+
+    for x in graph.inputs:
+        cut(x, None)
+    for eqn in graph.eqns:
+        if eqn.outs and eqn.outs[0] in same:
+            if same[eqn.outs[0]] is not eqn.outs[0]:
+                continue
+        elif not gone.intersection(eqn.outs):
+            made.append(
+                Eqn(eqn.op, tuple(same.get(a, a) for a in eqn.inputs), eqn.outs, eqn.source)
+            )
+        for y in eqn.outs:
+            cut(y, eqn)
+    outputs = tuple(same.get(a, a) for a in graph.outputs)
+    return Graph(graph.inputs, tuple(made), outputs, graph.consts)
