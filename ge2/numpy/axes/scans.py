@@ -69,16 +69,12 @@ cumprod = running("cumprod", CumProd, CumMin, "product")
 
 
 def cummax(a: Any, axis: int | None = None, dtype: Any = None, out: Any = None) -> Any:
-    """The largest so far along an axis, or over the flattened array;
-    `numpy.maximum.accumulate` in NumPy.
-    """
+    """The largest so far along an axis, or of the flattened array: `numpy.maximum.accumulate`."""
     return _extreme(CumMax, a, axis, dtype)
 
 
 def cummin(a: Any, axis: int | None = None, dtype: Any = None, out: Any = None) -> Any:
-    """The smallest so far along an axis, or over the flattened array;
-    `numpy.minimum.accumulate` in NumPy.
-    """
+    """The smallest so far along an axis, or of the flattened array: `numpy.minimum.accumulate`."""
     return _extreme(CumMin, a, axis, dtype)
 
 

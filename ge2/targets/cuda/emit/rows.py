@@ -14,22 +14,22 @@ from ge2.targets.cuda.emit import CudaKernel, Fixed, words
 from ge2.targets.cuda.emit.region import Plain, mentions, tested, unrolled
 from ge2.targets.cuda.emit.roots import prepared
 from ge2.targets.cuda.emit.row_plan import Plan
-from ge2.targets.cuda.emit.row_view import (
-    End,
-    Fetch,
-    Load,
-    Pass,
-    PassLoop,
-    RowLoop,
-    RowsView,
-    Stage,
-)
 from ge2.targets.cuda.emit.special_reductions import (
     Kernels,
     Pick,
     largest_of,
     paired,
     without,
+)
+from ge2.targets.cuda.emit.views import (
+    Fetch,
+    GroupEnd,
+    GroupLoop,
+    Load,
+    Pass,
+    PassLoop,
+    RowStage,
+    RowsView,
 )
 from ge2.targets.cuda.emit.words import HELD, OF_PACK, STORED, Each, Merge, State, widened
 from ge2.targets.cuda.emit.words import Stage as Reduction
@@ -78,8 +78,8 @@ class Rows:
         )  # fmt: skip
         return Kernels((main, *self.partials.kernels()), self.partials.temps)
 
-    def inside(self, loop: Loop, at: int) -> list[Stage]:
-        stages: list[Stage] = [Plain(at, tuple(self.declared(loop)))]
+    def inside(self, loop: Loop, at: int) -> list[RowStage]:
+        stages: list[RowStage] = [Plain(at, tuple(self.declared(loop)))]
         for child in loop.children:
             if isinstance(child, Work):
                 stages.append(Plain(at, tuple(self.once(child, loop))))
@@ -104,7 +104,7 @@ class Rows:
 
     # -- rows
 
-    def rows(self, loop: Loop, at: int) -> list[Stage]:
+    def rows(self, loop: Loop, at: int) -> list[RowStage]:
         gathered, within = self.gathered(loop), at + 4 * self.plan.across
         r = self.places.linear(self.walked, "r")
         split = tuple(map(Text, self.places.split(r, self.walked)))
@@ -115,13 +115,13 @@ class Rows:
         ]
         count = self.total(self.walked)
         if not self.plan.across:
-            return [RowLoop(at, "one", r, count), *inner]
+            return [GroupLoop(at, "one", r, count), *inner]
         fetch = self.fetching(split) if self.plan.ahead and not self.plan.alone else None
         states = tuple(map(self.started, gathered))
         finish = self.completed if self.plan.alone else self.left_over
         after = tuple(line for w in gathered for line in finish(w))
         form = "all" if self.plan.alone else "walk"
-        return [RowLoop(at, form, r, count, states, fetch), *inner, End(at, after)]
+        return [GroupLoop(at, form, r, count, states, fetch), *inner, GroupEnd(at, after)]
 
     def led(self) -> list[Text]:
         """The distance at which a row begins behind a multiple of a pack."""
@@ -177,7 +177,7 @@ class Rows:
             w for w in loop.everything() if w.y is not None and self.said.homes[w.y].first is loop
         ]
 
-    def held_rows(self, walked: bool, at: int) -> list[Stage]:
+    def held_rows(self, walked: bool, at: int) -> list[RowStage]:
         """Reads the part of each array that is this thread's, of those that
         have the rows, or have not.
         """
@@ -257,7 +257,7 @@ class Rows:
 
     # -- a row
 
-    def columns(self, loop: Loop, at: int) -> list[Stage]:
+    def columns(self, loop: Loop, at: int) -> list[RowStage]:
         works = [w for w in loop.works if w not in self.partials.aside]
         if not works:
             return []

@@ -21,11 +21,11 @@ from ge2.ops.graphs.region import Region, kind_of
 from ge2.ops.reduce import ArgReduce, Reduce
 from ge2.targets.cuda.emit import CudaKernel, Fixed
 from ge2.targets.cuda.emit.columnwise import Lanes
-from ge2.targets.cuda.emit.lane_view import Stage
 from ge2.targets.cuda.emit.region import Problem
 from ge2.targets.cuda.emit.row_plan import Plan, planned
 from ge2.targets.cuda.emit.rows import Rows
 from ge2.targets.cuda.emit.special_reductions import SECTOR, Kernels, crosses
+from ge2.targets.cuda.emit.views import Stage
 from ge2.targets.cuda.emit.words import STORED, WIDEST
 from ge2.targets.cuda.limits import Chip
 from ge2.targets.cuda.tuning import Halves

@@ -14,8 +14,8 @@ from ge2.ir import Var
 from ge2.ops.graphs.region import Region
 from ge2.targets.cuda.emit import CudaKernel, Fixed
 from ge2.targets.cuda.emit.columnwise import Lanes
-from ge2.targets.cuda.emit.lane_view import Stage
 from ge2.targets.cuda.emit.region import Problem
+from ge2.targets.cuda.emit.views import Stage
 from ge2.targets.cuda.emit.words import HELD, STORED, SUFFIX, WIDEST
 from ge2.targets.cuda.limits import Chip
 from ge2.targets.cuda.products import SIDE, Along, Contraction, Matrices

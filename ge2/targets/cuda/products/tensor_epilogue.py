@@ -20,9 +20,9 @@ from ge2.ops.reduce import ArgReduce, Reduce, ReduceSum
 from ge2.ops.shape import Iota
 from ge2.targets.cuda.emit import CudaKernel
 from ge2.targets.cuda.emit.columnwise import Lanes
-from ge2.targets.cuda.emit.lane_view import Pack, Stage
 from ge2.targets.cuda.emit.region import Problem
 from ge2.targets.cuda.emit.special_reductions import Partials, part
+from ge2.targets.cuda.emit.views import Pack, Stage
 from ge2.targets.cuda.emit.words import FAR, STORED, SUFFIX, Places, label
 from ge2.targets.cuda.limits import Chip
 from ge2.targets.cuda.products import tight
