@@ -238,6 +238,17 @@ def zeros_around(to: ArrayType, target: Operand, low: Dims, shape: Dims) -> list
     ]
 
 
+def copied_around(
+    x: ArrayType, low: Dims, shape: Dims, source: Operand, target: Operand
+) -> list[Moved]:
+    """Copies of an array to where another of its shape is, but for a box in it."""
+    ones, found = (1,) * x.ndim, list[Moved]()
+    for start, size in around(low, shape, x.shape):
+        part = x.with_shape(size)
+        found.append(copied(part, part, source.part(start, ones), target.part(start, ones)))
+    return found
+
+
 def around(low: Dims, shape: Dims, whole: Dims) -> list[tuple[Dims, Dims]]:
     """Start and shape of the parts of an array beside a box: before and after it along each axis,
     within what the box spans of the axes before it.

@@ -16,7 +16,7 @@ from ge2.ir import ArrayType, Atom, Dims, Eqn, Graph, Literal, Op, Var, without_
 from ge2.ops.elementwise import BY_NAME, WHERE, ConvertElementType
 from ge2.ops.graphs.region import readers_of
 from ge2.ops.pointlike import Pointlike
-from ge2.ops.reduce import ReduceMax, ReduceMin
+from ge2.ops.reduce import ReduceMax, ReduceMin, Running
 from ge2.ops.shape import BroadcastInDim, Concatenate, Iota, Reshape, Slice
 from ge2.ops.sort import ArgSort, BitcastConvertType, Sort, comparable
 from ge2.passes.context import NOTHING, Context
@@ -294,12 +294,31 @@ Parts = dict[Slice, Var]  # of a value, by what is sliced
 def slices_first(graph: Graph, context: Context = NOTHING) -> Graph:
     """The graph with slices before the elementwise work whose results they are of."""
     most = context.tuning.sliced
-    return pushed(graph, lambda y, parts: is_covered(y, parts, most))
+    work = Pointlike | BroadcastInDim
+    return pushed(graph, lambda e, parts: isinstance(e.op, work) and is_covered(e, parts, most))
 
 
-def pushed(graph: Graph, may: Callable[[Var, Parts], bool]) -> Graph:
-    """The graph with slices before the elementwise work of which nothing else is read, where they
-    `may` be: asked of each of its results, with the slices of that.
+def scans_of_slices(graph: Graph, context: Context = NOTHING) -> Graph:
+    """The graph with slices before scans of which nothing but the first results is read: a sum up to
+    each element, that one not among them, is made where it is joined to a zero.
+    """
+    if not any(isinstance(e.op, Running) for e in graph.eqns):
+        return graph
+    return pushed(graph, has_the_first)
+
+
+def has_the_first(eqn: Eqn, parts: Parts) -> bool:
+    """True of a scan with one slice, which has its results up to some place."""
+    op, (cut, *others) = eqn.op, parts
+    if not isinstance(op, Running) or others or cut.step[op.axis] != 1:
+        return False
+    ends = (eqn.outs[0].type.shape[op.axis], cut.stop) if op.reverse else (0, cut.start)
+    return ends[0] == ends[1][op.axis]
+
+
+def pushed(graph: Graph, may: Callable[[Eqn, Parts], bool]) -> Graph:
+    """The graph with slices before equations of which nothing else is read, where they `may` be:
+    asked of each, with the slices of its result.
     """
     parts, same = slices_of(graph)
     reads = Counter(
@@ -308,9 +327,9 @@ def pushed(graph: Graph, may: Callable[[Var, Parts], bool]) -> Graph:
     reads.update(a for a in graph.outputs if isinstance(a, Var))
     gone: set[Var] = set()
     for eqn in reversed(graph.eqns):
-        if isinstance(eqn.op, Pointlike | BroadcastInDim) and len(eqn.outs) == 1:
+        if len(eqn.outs) == 1:
             (y,) = eqn.outs
-            if y in parts and not reads[y] and may(y, parts[y]):
+            if y in parts and not reads[y] and may(eqn, parts[y]):
                 gone.add(y)
                 reads.subtract(a for a in eqn.inputs if isinstance(a, Var))
                 for op in parts[y]:
@@ -333,8 +352,9 @@ def slices_of(graph: Graph) -> tuple[dict[Var, Parts], dict[Atom, Atom]]:
     return parts, same
 
 
-def is_covered(y: Var, parts: Parts, most: int) -> bool:
+def is_covered(eqn: Eqn, parts: Parts, most: int) -> bool:
     """True if slices have no more elements than the whole, which has few columns."""
+    (y,) = eqn.outs
     few = y.type.ndim > 1 and y.type.shape[-1] <= most
     return few and sum(v.type.size for v in parts.values()) <= y.type.size
 

@@ -269,6 +269,9 @@ class Scatters:
     # 32 blocks 65536 took 14 us of an H200 for each digit
     tile: int = 2048
     tiles: int = 2
+    # updates that are put in order by one launch for each digit: of more, the counts of all tiles
+    # that each block adds up are too many
+    in_tiles: int = 1 << 18
     cleared: int = 64  # places of which a thread looks for those that have no update
     helpers: int = 8  # threads that look for what is before one update
     # sums that need no order: from so many updates on, up to 2^bits, whose rows are no longer,

@@ -35,6 +35,7 @@ MOST: Final = 64  # right sides, which a thread takes one after another
 class CudaSolve(CudaWays):
     name = "small solve in CUDA"
     ops = (Solve,)
+    anywhere = True
 
     def refuses(self, problem: Problem, caps: Caps | None) -> str:
         b = problem.inputs[1]
