@@ -209,7 +209,9 @@ def view_copied(op: Op, x: ArrayType, to: ArrayType, source: Operand, target: Op
         seen = replace(source, offset=found.offset, strides=found.strides)
         return copied(to, to, seen, target)
     # the same order in another shape
-    return copied(x, x, source, replace(target, strides=strides_of(x.shape)))
+    lies = reshaped(Layout(target.offset, target.strides), to.shape, x.shape)
+    assert lies is not None, "it is no part of an array whose axes are apart"
+    return copied(x, x, source, replace(target, offset=lies.offset, strides=lies.strides))
 
 
 def joined(

@@ -407,6 +407,8 @@ class Scheduler:
         if is_contraction(op) or (isinstance(op, DotGeneral) and self.target == "cuda"):
             return kind in ("kernel", "matmul") and not transposed and is_mappable(place, a)
         ordered = not isinstance(op, (Region, Gather) if self.target == "cuda" else (Region,))
+        if isinstance(op, Reshape) and before(maker, place) is None:
+            return False
         fits = kind in ("kernel", "copy") and not (transposed and ordered)
         return fits and is_anywhere(op, self.target)
 

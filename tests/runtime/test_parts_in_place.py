@@ -57,6 +57,15 @@ def copied(x: Any, y: Any, rows: Any) -> Any:
     return np.concatenate([x.T.reshape(-1), np.cumsum(y)])
 
 
+def copied_beside(x: Any, y: Any, rows: Any) -> Any:
+    heads = [np.swapaxes(a.reshape(2, 12, 20), 0, 1).reshape(12, 40) for a in (np.sort(x, 1), y)]
+    return np.concatenate([*heads, np.cumsum(x, 1)[::2]], 1)
+
+
+def copied_apart(x: Any, y: Any, rows: Any) -> Any:
+    return np.stack([x.T.reshape(24, 20), np.cumsum(y, 1).T.reshape(24, 20)], 2)
+
+
 def counted(x: Any, y: Any, rows: Any) -> Any:
     return np.concatenate([np.arange(7), np.argsort(x[0]), np.ones(5, int)])
 
@@ -105,7 +114,7 @@ def draw(programs: list[Any]) -> Any:
 
 PROGRAMS = [
     exclusive, exclusive_down, sorted_beside_order, orders, gathered, padded, nested, interleaved,
-    transposed, copied, counted, read_twice, written, written_around, product, updated_after,
+    transposed, copied, copied_beside, copied_apart, counted, read_twice, written, written_around, product, updated_after,
 ]  # fmt: skip
 
 
