@@ -298,7 +298,8 @@ program.add("scatter_add_few", add_at, "f32[100,32]", "i32[6]", "f32[6,32]")
 program.add("scatter_add_ranked", add_at, "f32[30000,32]", "i32[3000]", "f32[3000,32]")
 program.add("scatter_add_exact", add_at, "f64[200000]", "i64[200000]", "f64[200000]")
 program.add("scatter_add_blocks", add_at, "f64[1000]", "i64[20000]", "f64[20000]")
-program.add("scatter_add_by_digits", add_at, "f16[70000]", "i32[20000]", "f16[20000]")
+program.add("scatter_add_by_digits", add_at, "f16[700000]", "i32[300000]", "f16[300000]")
+program.add("scatter_add_in_tiles", add_at, "f16[70000]", "i32[20000]", "f16[20000]")
 
 
 @program("f32[40000,32]", "i32[20000]", "f32[20000,32]", targets=("cuda",))

@@ -114,7 +114,8 @@ def draw(programs: list[Any]) -> Any:
 
 PROGRAMS = [
     exclusive, exclusive_down, sorted_beside_order, orders, gathered, padded, nested, interleaved,
-    transposed, copied, copied_beside, copied_apart, counted, read_twice, written, written_around, product, updated_after,
+    transposed, copied, copied_beside, copied_apart, counted, read_twice, written, written_around,
+    product, updated_after,
 ]  # fmt: skip
 
 

@@ -81,7 +81,7 @@ class Lanes:
         )
         self.said = Statements(problem, self.places, self.root)
         self.said.marks = self.windows.marks if self.windows.pack else None
-        self.said.in_order = self.crossed and len(self.over) == 1
+        self.said.in_order = len(self.over) == 1 and self.narrow is None
         # elements of a thread lie a block's columns apart, so that those of neighbours are neighbours
         self.apart = self.crossed and len(self.kept) == 1
         self.each = "v * COLUMNS" if self.apart else "v"
