@@ -520,12 +520,20 @@ class Lanes:
             turns = self.at_a_time(height)
             inner = self.inside(loop, at + (8 if turns else 4))
             braces = bool(split) or not single(inner)
-            unroll = self.tuning.unrolled
+            unroll = self.unrolled(height)
             step = f"({step})" if turns and " " in step else step
             rows = RowLoop(at, states, r, total, split, False, start, step, unroll, braces, turns)
         after = tuple(line for w in gathered for line in self.end(w))
         nested = rows.narrow or bool(rows.turns)
         return [rows, *inner, End(at + 4 * nested, after, nested, rows.braces)]
+
+    def unrolled(self, height: int) -> int:
+        """Rows that a thread reads at once: more where it reads little of each, and they are many."""
+        tuning = self.tuning
+        rounds = math.prod(self.problem.axes.sizes[a] for a in self.over)
+        rounds //= height * self.partials.count
+        little = self.held() <= tuning.little and len(self.problem.works) <= tuning.simple
+        return max(tuning.unrolled, tuning.further) if little and rounds >= 64 else tuning.unrolled
 
     def at_a_time(self, height: int) -> int:
         """Rows that a thread goes through without a look at the end, so that none waits for what

@@ -95,6 +95,7 @@ def headers(text: str) -> tuple[str, ...]:
 
 @cache
 def header(name: str, suffix: str) -> str:
+    name = name.removeprefix("near_")
     word = name.split("_")[0]
     if word in FIRST:
         return FIRST[word]

@@ -21,7 +21,7 @@ GE2_BOUNDS(u64, uint64_t, 0, UINT64_MAX)
 /* A value and its index. The start, an index after all others, gives way to every element. LESS(a, b) orders values.
  * GE2(name): the name, or ge2_near_ before it where fewer than 2^31 - 1 elements are looked at, whose index I is an int;
  * NONE is the index after all others. */
-#define GE2_INDEXED(GE2, I, NONE, t, T, LESS) \
+#define GE2_INDEXED_BY(GE2, I, NONE, t, T, LESS) \
     struct GE2(indexed_##t) { \
         T value; \
         I index; \
@@ -55,37 +55,37 @@ GE2_BOUNDS(u64, uint64_t, 0, UINT64_MAX)
 #define GE2_LESS(a, b) ((a) < (b))
 #define GE2_FAR(name) ge2_##name
 #define GE2_NEAR(name) ge2_near_##name
-#define GE2_INDEXED_BOTH(t, T, LESS) \
-    GE2_INDEXED(GE2_FAR, int64_t, INT64_MAX, t, T, LESS) \
-    GE2_INDEXED(GE2_NEAR, int, INT32_MAX, t, T, LESS)
-GE2_INDEXED_BOTH(bool, bool, GE2_LESS)
-GE2_INDEXED_BOTH(i8, int8_t, GE2_LESS)
-GE2_INDEXED_BOTH(i16, int16_t, GE2_LESS)
-GE2_INDEXED_BOTH(i32, int32_t, GE2_LESS)
-GE2_INDEXED_BOTH(i64, int64_t, GE2_LESS)
-GE2_INDEXED_BOTH(u8, uint8_t, GE2_LESS)
-GE2_INDEXED_BOTH(u16, uint16_t, GE2_LESS)
-GE2_INDEXED_BOTH(u32, uint32_t, GE2_LESS)
-GE2_INDEXED_BOTH(u64, uint64_t, GE2_LESS)
-GE2_INDEXED_BOTH(f32, float, GE2_LESS)
-GE2_INDEXED_BOTH(f64, double, GE2_LESS)
+#define GE2_INDEXED(t, T, LESS) \
+    GE2_INDEXED_BY(GE2_FAR, int64_t, INT64_MAX, t, T, LESS) \
+    GE2_INDEXED_BY(GE2_NEAR, int, INT32_MAX, t, T, LESS)
+GE2_INDEXED(bool, bool, GE2_LESS)
+GE2_INDEXED(i8, int8_t, GE2_LESS)
+GE2_INDEXED(i16, int16_t, GE2_LESS)
+GE2_INDEXED(i32, int32_t, GE2_LESS)
+GE2_INDEXED(i64, int64_t, GE2_LESS)
+GE2_INDEXED(u8, uint8_t, GE2_LESS)
+GE2_INDEXED(u16, uint16_t, GE2_LESS)
+GE2_INDEXED(u32, uint32_t, GE2_LESS)
+GE2_INDEXED(u64, uint64_t, GE2_LESS)
+GE2_INDEXED(f32, float, GE2_LESS)
+GE2_INDEXED(f64, double, GE2_LESS)
 
 /* The same of numbers that come in the order of their places, from `first` on, if any is before `end`: then the first of
    equals is there already, and a NaN stays. */
-#define GE2_NEXT(GE2, I, NONE, t, name, EDGE, WINS) \
+#define GE2_NEXT_BY(GE2, I, NONE, t, name, EDGE, WINS) \
     GE2_FN GE2(indexed_##t) GE2(name##_begin_##t)(I first, I end) { return {EDGE, first < end ? first : NONE}; } \
     template <class T> GE2_FN GE2(indexed_##t) GE2(name##_step_##t)(GE2(indexed_##t) a, T value, I index) { \
         const bool wins = !(WINS) & (a.value == a.value); \
         return {wins ? value : a.value, wins ? index : a.index}; \
     }
-#define GE2_NEXT_BOTH(t, name, EDGE, WINS) \
-    GE2_NEXT(GE2_FAR, int64_t, INT64_MAX, t, name, EDGE, WINS) \
-    GE2_NEXT(GE2_NEAR, int, INT32_MAX, t, name, EDGE, WINS)
+#define GE2_NEXT(t, name, EDGE, WINS) \
+    GE2_NEXT_BY(GE2_FAR, int64_t, INT64_MAX, t, name, EDGE, WINS) \
+    GE2_NEXT_BY(GE2_NEAR, int, INT32_MAX, t, name, EDGE, WINS)
 
-GE2_NEXT_BOTH(f32, argmin, GE2_INFINITY_F32, value >= a.value)
-GE2_NEXT_BOTH(f64, argmin, GE2_INFINITY_F64, value >= a.value)
-GE2_NEXT_BOTH(f32, argmax, -GE2_INFINITY_F32, value <= a.value)
-GE2_NEXT_BOTH(f64, argmax, -GE2_INFINITY_F64, value <= a.value)
+GE2_NEXT(f32, argmin, GE2_INFINITY_F32, value >= a.value)
+GE2_NEXT(f64, argmin, GE2_INFINITY_F64, value >= a.value)
+GE2_NEXT(f32, argmax, -GE2_INFINITY_F32, value <= a.value)
+GE2_NEXT(f64, argmax, -GE2_INFINITY_F64, value <= a.value)
 
 /* What each addition rounds away is gathered beside it (D. E. Knuth's two-sum). The rest is no number where the sum is
  * none, and a sum of -0.0 stays so. */
