@@ -45,7 +45,7 @@ from ge2.dispatch.user_kernels import register as register
 from ge2.dispatch.user_kernels import registered as registered
 from ge2.dispatch.user_kernels import unregister as unregister
 from ge2.ir import Eqn, Graph, Op, Var, type_of
-from ge2.numpy import composite, creation, products, reductions, shapes
+from ge2.numpy import axes, composite, creation, products, shapes
 from ge2.numpy import elementwise as e
 from ge2.numpy.promotion import cast
 from ge2.numpy.rare import special
@@ -53,7 +53,7 @@ from ge2.ops import KNOWN
 from ge2.program import Program, Step
 from ge2.targets.cuda.device import Device
 from ge2.targets.cuda.limits import MULTIPROCESSOR, Limits, capability
-from ge2.targets.cuda.load.toolkit import nvrtc
+from ge2.targets.cuda.load import loaded_nvrtc
 from ge2.trace import is_traced
 from ge2.transforms.arguments import make_jaxpr
 
@@ -161,7 +161,7 @@ def architecture(text: str) -> str:
 def compiled_for() -> tuple[str, ...]:
     """The architectures that the NVRTC at hand compiles for; none without one."""
     try:
-        return nvrtc().architectures()
+        return loaded_nvrtc().architectures()
     except CompilerTrouble:
         return ()
 
@@ -224,7 +224,7 @@ def caps_of(target: str, device: Device | None) -> Any:
 
         return CudaCaps.of(device)
     from ge2.compile.pipeline import tuning_now
-    from ge2.targets.c.blas import services
+    from ge2.targets.c.libraries import services
     from ge2.targets.c.tuning import Caps
 
     return Caps(config.thread_count(), bool(services().dgemm), tuning_now().c)
@@ -418,8 +418,8 @@ def layer_norm(x: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5) 
     bias[n]. Ba, Kiros and Hinton, "Layer Normalization", 2016.
     """
     wide = inside(x)
-    away = e.subtract(wide, reductions.mean(wide, -1, keepdims=True))
-    variance = reductions.mean(e.multiply(away, away), -1, keepdims=True)
+    away = e.subtract(wide, axes.mean(wide, -1, keepdims=True))
+    variance = axes.mean(e.multiply(away, away), -1, keepdims=True)
     y = e.divide(away, e.sqrt(e.add(variance, eps)))
     return as_was(scaled(y, weight, bias), x)
 
@@ -427,7 +427,7 @@ def layer_norm(x: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5) 
 def rms_norm(x: Any, weight: Any = None, eps: float = 1e-5) -> Any:
     """x[..., n] over the root of its mean square along the last axis, times weight[n]."""
     wide = inside(x)
-    square = reductions.mean(e.multiply(wide, wide), -1, keepdims=True)
+    square = axes.mean(e.multiply(wide, wide), -1, keepdims=True)
     return as_was(scaled(e.divide(wide, e.sqrt(e.add(square, eps))), weight, None), x)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ge2.base.errors import CompilerTrouble
-from ge2.targets.cuda.load.toolkit import place
+from ge2.targets.cuda.load import place
 
 
 def has_nvrtc() -> bool:

@@ -12,8 +12,8 @@ from typing import Any, final
 import numpy as np
 
 from ge2.base.errors import DeviceError
+from ge2.targets.cuda.load import driver, loaded_nvrtc
 from ge2.targets.cuda.load.libraries import library
-from ge2.targets.cuda.load.toolkit import driver, nvrtc
 
 
 @final
@@ -67,7 +67,7 @@ def device() -> dict[str, str]:
         "gpu": name.decode() if isinstance(name, bytes) else str(name),
         "driver": found.version,
         "cuda": dotted(found.cuda),
-        "nvrtc": dotted(nvrtc().version),
+        "nvrtc": dotted(loaded_nvrtc().version),
         "cublaslt": blas_version(),
         "cupy": str(cupy.__version__),
     }

@@ -31,7 +31,7 @@ rng = np.random.default_rng(0)
 """
 COMPILE = """
 import ge2
-from ge2.targets.cuda.load.toolkit import driver
+from ge2.targets.cuda.load import driver
 from ge2.targets.cuda.load.nvrtc import Order, compile_all
 from ge2.targets.cuda.emulator import OfflineDevice, limits_of
 from ge2.cli.show import assemblers

@@ -23,9 +23,9 @@ from ge2.base.errors import CacheTrouble, DeviceError, Ge2Error
 from ge2.base.record import record
 from ge2.base.source import counted, size_words, table
 from ge2.cli import deliver
-from ge2.targets.c.blas import get_threads
+from ge2.targets.c.libraries import get_threads
+from ge2.targets.cuda.load import driver, library_path, loaded_nvrtc
 from ge2.targets.cuda.load.nvrtc import compile, headers, include_folder
-from ge2.targets.cuda.load.toolkit import driver, library_path, nvrtc
 
 if TYPE_CHECKING:
     from ge2.targets.cuda.device import Device
@@ -221,7 +221,7 @@ def cuda_compiler() -> Line:
         return Line("NVRTC", ABSENT, "not installed", f"{EXTRA}, or pip install nvidia-cuda-nvrtc")
     if config.nvrtc == "none":
         return Line("NVRTC", ABSENT, "GE2_NVRTC=none asks for none", "unset GE2_NVRTC")
-    tools = nvrtc()
+    tools = loaded_nvrtc()
     tried(KERNEL, "trial")
     words, known = f"{dotted(tools.version)} at {tools.path}", driver()
     if known is None or tools.version <= known.cuda:

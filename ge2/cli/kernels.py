@@ -27,8 +27,8 @@ from ge2.dispatch.pins import FILE, enrolled
 from ge2.dispatch.user_kernels import LIMIT, bench, check
 from ge2.program.records import PLACES, cut
 from ge2.targets.cuda.device import upload
+from ge2.targets.cuda.load import driver
 from ge2.targets.cuda.load import gpu as cuda
-from ge2.targets.cuda.load.toolkit import driver
 
 # -------- `ge2 kernels ACTION FOLDER`: a kernel of your own checked beside its function, raced, or
 # named in the project's file.

@@ -530,7 +530,7 @@ def processor(caps: Any) -> Speed:
 
 def gpu(device: Device, usual: Speed) -> Speed:
     """The speed that its own kernels reach; products of the library as the data sheet has them."""
-    from ge2.targets.cuda.bench import clock_of
+    from ge2.targets.cuda.assemble.bench import clock_of
     from ge2.targets.cuda.load.gpu import ceilings
 
     with device.here():

@@ -71,7 +71,7 @@ def caps_of(target: str) -> Any:
     """The limits of a target that are known before it is known which chip it is."""
     if target != "c":
         return None
-    from ge2.targets.c.blas import services
+    from ge2.targets.c.libraries import services
     from ge2.targets.c.tuning import Caps
 
     return Caps(1, bool(services().dgemm))
@@ -99,7 +99,7 @@ def family_names() -> tuple[str, ...]:
 
 def joint_families() -> Catalog:
     """Families of several equations, which passes ask for a kernel."""
-    from ge2.compile.contractions import CATALOG
+    from ge2.compile.rewrites.contractions import CATALOG
 
     return CATALOG
 

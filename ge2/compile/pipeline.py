@@ -24,25 +24,31 @@ from ge2.passes import TIDY
 from ge2.passes.context import NOTHING, Context, Pass, run
 from ge2.passes.context import TUNING as PASSES
 from ge2.passes.context import Tuning as Passes
-from ge2.passes.factors import factors as factors_of
-from ge2.passes.factors import solves
 from ge2.passes.fold import constants_late
 from ge2.passes.folds import mirrored, online_sums, short_sums
 from ge2.passes.fuse import fuse
 from ge2.passes.fusion_group import results_together
 from ge2.passes.indices import drawn, indexed, join_scatters, rows_inside, sums_of_zeros
+from ge2.passes.linear_algebra import factors as factors_of
+from ge2.passes.linear_algebra import (
+    half_results,
+    products_to_sums,
+    solves,
+    thin_products,
+    tiny_products,
+)
 from ge2.passes.loops import sums_after
 from ge2.passes.loops.absorb_peeled import whole
+from ge2.passes.loops.products_outside import joined_products, products_outside
 from ge2.passes.loops.roll import roll
 from ge2.passes.loops.roll_offsets import roll_offsets
 from ge2.passes.loops.rolled_to_scan import stack, stack_all
 from ge2.passes.moves_inside import moves_inside
-from ge2.passes.products import half_results, products_to_sums, thin_products, tiny_products
 from ge2.passes.reads import few_ranks, order_statistics, scans_of_slices, slices_first
 from ge2.passes.simplify import inline
 from ge2.passes.split_edges import split_edges
 from ge2.program import PLACEMENT, PLANNING, Placement, Planning
-from ge2.targets.c.lapack import lapack
+from ge2.targets.c.libraries import lapack
 from ge2.targets.c.loops import grounded
 from ge2.targets.c.tuning import TUNING as C
 from ge2.targets.c.tuning import Tuning as InC
@@ -63,7 +69,7 @@ def attention(graph: Graph, context: Context) -> Graph:
     if context.caps is None and not has_attention(inline(graph) if context.gathers else graph):
         return graph
     # what few programs need
-    from ge2.compile.kernel_rewrites import attention
+    from ge2.compile.rewrites import attention
 
     return attention(graph, context)
 
@@ -83,7 +89,9 @@ def recompute(graph: Graph, context: Context) -> Graph:
 
 
 def split_live_ranges(graph: Graph, context: Context) -> Graph:
-    """What waits across the fullest step, and is cheap to make again, is made again behind it."""
+    """Values that wait across the fullest step, and are cheap to make again, are made again behind
+    it.
+    """
     from ge2.compile.live_ranges import split_live_ranges
 
     return split_live_ranges(graph, context)
@@ -91,7 +99,7 @@ def split_live_ranges(graph: Graph, context: Context) -> Graph:
 
 def gated_products(graph: Graph, context: Context) -> Graph:
     """Products of whose columns one half gates the other become two."""
-    from ge2.compile.product_rewrites import gated_products
+    from ge2.compile.rewrites.products import gated_products
 
     return gated_products(graph, context)
 
@@ -100,7 +108,7 @@ def fp8_products(graph: Graph, context: Context) -> Graph:
     """Products of fp8 are by tensor cores of that, or of bfloat16."""
     if context.caps is None:
         return graph
-    from ge2.compile.product_rewrites import fp8_products
+    from ge2.compile.rewrites.products import fp8_products
 
     return fp8_products(graph, context)
 
@@ -109,14 +117,14 @@ def contractions(graph: Graph, context: Context) -> Graph:
     """Products are one kernel with what makes their operands and what is done to their elements."""
     if context.caps is None:
         return graph
-    from ge2.compile.contractions import contractions
+    from ge2.compile.rewrites.contractions import contractions
 
     return contractions(graph, context)
 
 
 def resident(graph: Graph, context: Context) -> Graph:
     """Small loops and branches, and the steps around them, become one kernel."""
-    from ge2.compile.kernel_rewrites import resident
+    from ge2.compile.rewrites import resident
 
     return resident(graph, context)
 
@@ -128,16 +136,16 @@ FIRST: Final[tuple[Pass, ...]] = (user_kernels, attention, *TIDY)
 PIPELINES: Final[dict[str, tuple[Pass, ...]]] = {
     "reference": (roll_offsets, *TIDY, roll, whole, stack, fuse),
     "c": (
-        user_kernels, roll_offsets, *FIRST[1:], thin_products, order_statistics, roll, whole, stack, factors,
-        scans_of_slices, split_edges, fuse, constants_late, writes, grounded, reads_first, with_copies, views_first,
-        checked_early,
+        user_kernels, roll_offsets, *FIRST[1:], thin_products, order_statistics, joined_products, roll, whole, stack,
+        products_outside, factors, scans_of_slices, split_edges, fuse, constants_late, writes, grounded, reads_first,
+        with_copies, views_first, checked_early,
     ),
     "cuda": (
         *FIRST, few_ranks, order_statistics, online_sums, half_results, fp8_products, recompute, tiny_products,
-        mirrored, short_sums, roll, whole, stack, stack_all, sums_after, scans_of_slices, slices_first,
-        gated_products, join_scatters, sums_of_zeros, products_to_sums, fuse, split_live_ranges, contractions,
-        indexed, drawn, resident, moves_inside, rows_inside, results_together, constants_late, reads_first,
-        with_copies, views_first,
+        mirrored, short_sums, joined_products, roll, whole, stack, stack_all, products_outside, sums_after,
+        scans_of_slices, slices_first, gated_products, join_scatters, sums_of_zeros, products_to_sums, fuse,
+        split_live_ranges, contractions, indexed, drawn, resident, moves_inside, rows_inside,
+        results_together, constants_late, reads_first, with_copies, views_first,
     ),
 }
 

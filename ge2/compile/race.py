@@ -30,7 +30,7 @@ from ge2.ops.graphs.contraction import is_contraction, steps_of
 from ge2.program import Program, Step
 from ge2.program.assembler import seconds
 from ge2.targets.c.native import made
-from ge2.targets.cuda.bench import CudaBench
+from ge2.targets.cuda.assemble.bench import CudaBench
 from ge2.targets.cuda.device import Device, download, upload
 from ge2.targets.cuda.kernels.tensor_cores import Apart
 
@@ -96,13 +96,13 @@ def bench_of(executable: Executable, program: Program, step: Step) -> Bench | No
     """The bench that races the candidates of a step; None where there are none."""
     if program.target == "c":
         from ge2.targets.c.bench import CBench
-        from ge2.targets.c.blas import services
+        from ge2.targets.c.libraries import services
         from ge2.targets.c.tuning import Caps
 
         caps = Caps(executable.threads, bool(services().dgemm), executable.tuning.c)
         return CBench(program, step, caps)
     if program.target == "cuda" and executable.device is not None:
-        from ge2.targets.cuda.bench import CudaBench
+        from ge2.targets.cuda.assemble.bench import CudaBench
 
         found = joint(program, step, executable.device)
         return found or CudaBench(program, step, executable.device)

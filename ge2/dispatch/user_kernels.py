@@ -56,12 +56,11 @@ from ge2.ir import ArrayType, Eqn, Graph, Var
 from ge2.ops.user_ops import Own
 from ge2.passes.context import Context
 from ge2.program.assembler import HostClock, seconds
-from ge2.targets.cuda.bench import clock_of
+from ge2.targets.cuda.assemble.bench import clock_of
 from ge2.targets.cuda.device import Device, upload
 from ge2.targets.cuda.emulator import OfflineDevice, ShimDevice
 from ge2.targets.cuda.limits import H200
-from ge2.targets.cuda.load import gpu
-from ge2.targets.cuda.load.toolkit import nvrtc
+from ge2.targets.cuda.load import gpu, loaded_nvrtc
 
 LANGUAGES: Final = {"c": "C", "cuda": "CUDA"}
 ROUNDS: Final = 15
@@ -263,7 +262,7 @@ def refused_at(parts: Sequence[Part], said: str) -> str:
 
 def has_nvrtc() -> bool:
     with suppress(CompilerTrouble):
-        return bool(nvrtc())
+        return bool(loaded_nvrtc())
     return False
 
 

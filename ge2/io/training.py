@@ -23,8 +23,8 @@ from ge2.base.pytree import map_structure
 from ge2.base.source import count_words, here
 from ge2.io.files import Path, path_text
 from ge2.targets.cuda.device import empty
+from ge2.targets.cuda.load import driver
 from ge2.targets.cuda.load.gpu import current_gpu
-from ge2.targets.cuda.load.toolkit import driver
 
 # -------- A log of a training run as JSON lines: an object a step, whose values are numbers and
 # words.

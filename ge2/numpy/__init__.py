@@ -12,7 +12,7 @@ import numpy as _np
 # fmt: off
 from ge2.base.tracebacks import hides as _hides
 from ge2.base.tracebacks import publish as _publish
-from ge2.numpy import late as late
+from ge2.numpy import rare as rare
 from ge2.numpy.composite import (
     allclose, angle, argwhere, around, array_equal, array_equiv, astype, clip, copy, finfo, fix,
     flatnonzero, iinfo, imag, isclose, iscomplex, iscomplexobj, isneginf, isposinf, isreal, isrealobj,
@@ -23,7 +23,7 @@ from ge2.numpy.creation import (
     full, full_like, geomspace, identity, indices, iota, linspace, logspace, ones, ones_like, tri,
     tril_indices_from, triu_indices_from, vander, zeros, zeros_like,
 )
-from ge2.numpy.late import (
+from ge2.numpy.rare import (
     bfloat16, bool_, can_cast, complex128, complex64, dtype, e, euler_gamma, float16, float32,
     float64, float8_e4m3fn, float8_e5m2, inf, int16, int32, int64, int8, isdtype, isscalar,
     issubdtype, iterable, nan, ndarray, ndim, newaxis, pi, promote_types, result_type, shape, size,
@@ -50,12 +50,12 @@ from ge2.numpy.products import (
     cross, dot, dot_general, einsum, inner, kron, matmul, matvec, outer, tensordot, trace, vdot, vecdot,
     vecmat,
 )
-from ge2.numpy.scans import argmax, argmin, nanargmax, nanargmin
-from ge2.numpy.reductions import (
-    all, amax, amin, any, average, count_nonzero, logsumexp, max, mean, min, nanmax, nanmean, nanmin,
-    nanprod, nanstd, nansum, nanvar, prod, ptp, std, sum, var,
+from ge2.numpy.axes.scans import argmax, argmin, nanargmax, nanargmin
+from ge2.numpy.axes import (
+    all, amax, amin, any, average, count_nonzero, logsumexp, max, mean, min, nanmax, nanmean,
+    nanmin, nanprod, nanstd, nansum, nanvar, prod, ptp, std, sum, var,
 )
-from ge2.numpy.scans import (
+from ge2.numpy.axes.scans import (
     cummax, cummin, cumprod, cumsum, cumulative_prod, cumulative_sum, diff, ediff1d, nancumprod,
     nancumsum, trapezoid, unwrap,
 )
@@ -68,14 +68,14 @@ from ge2.numpy.shapes import (
     diagonal, expand_dims, flip, fliplr, flipud, matrix_transpose, meshgrid, moveaxis, permute_dims,
     ravel, reshape, roll, rollaxis, rot90, squeeze, swapaxes, tile, transpose, tril, triu,
 )
-from ge2.numpy.scans import convolve, corrcoef, correlate, cov, gradient, polyval
-from ge2.numpy.sorting import (
+from ge2.numpy.axes.scans import convolve, corrcoef, correlate, cov, gradient, polyval
+from ge2.numpy.axes.sorting import (
     argpartition, argsort, digitize, interp, isin, median, partition, percentile, quantile,
     searchsorted, sort,
 )
 from ge2.numpy.elementwise import UFUNCS, operators
 from numpy import __array_api_version__, __array_namespace_info__
-from ge2.numpy.late import OUT_AT, SHARING, as_ufuncs, functions, sharing, ufunc_method, writing
+from ge2.numpy.rare import OUT_AT, SHARING, as_ufuncs, functions, sharing, ufunc_method, writing
 
 __all__ = [  # noqa: RUF022 the tables first
     "FUNCTIONS", "UFUNCS", "__array_api_version__", "__array_namespace_info__",
@@ -123,7 +123,7 @@ __all__ = [  # noqa: RUF022 the tables first
 
 FUNCTIONS = functions(globals(), __all__)  # from NumPy's function objects to the functions here
 as_ufuncs(UFUNCS)
-__all__.extend(late.OFFERED)
+__all__.extend(rare.OFFERED)
 globals().update({name: writing(globals()[name], name) for name in OUT_AT if name in globals()})
 globals().update({name: sharing(globals()[name], getattr(_np, name)) for name in SHARING})
 _publish(globals())
@@ -131,9 +131,9 @@ _publish(globals())
 
 def __getattr__(name: str) -> _Any:
     try:
-        found = late.find(name)
+        found = rare.find(name)
     except KeyError:
-        raise AttributeError(late.lacking(name)) from None
+        raise AttributeError(rare.lacking(name)) from None
     globals()[name] = found
     return found
 
@@ -142,4 +142,4 @@ globals()["__getattr__"] = _hides(__getattr__)  # not by @: types are checked by
 
 
 def __dir__() -> list[str]:
-    return sorted({*__all__, *late.PARTS})
+    return sorted({*__all__, *rare.PARTS})

@@ -19,6 +19,7 @@ from ge2.base.errors import ArgumentError, ShapeError
 from ge2.base.source import here
 from ge2.ir import Dims, type_of
 from ge2.numpy import elementwise as e
+from ge2.numpy.axes import sum as total
 from ge2.numpy.composite import concatenate, no_out
 from ge2.numpy.elementwise import UFUNCS
 from ge2.numpy.promotion import (
@@ -38,7 +39,6 @@ from ge2.numpy.promotion import (
     reshape,
     resolve,
 )
-from ge2.numpy.reductions import sum as total
 from ge2.numpy.shapes import diagonal, moveaxis, ordered, part, ravel
 from ge2.ops.dot import DotGeneral
 

@@ -18,10 +18,11 @@ from ge2.base.arrays import BOOL
 from ge2.base.errors import InPlaceError, NoRuleError, OutOfBoundsError, ShapeError, TypeRuleError
 from ge2.base.source import here
 from ge2.ir import type_of
-from ge2.numpy import reductions, scans
+from ge2.numpy import axes as reductions
 from ge2.numpy.access import getitem
 from ge2.numpy.access.at import ASSOCIATIVE, INVERSE, LOGICAL, combined, segmented
 from ge2.numpy.access.selecting import write
+from ge2.numpy.axes import UNSET, finish, is_set, scans, wide
 from ge2.numpy.composite import choose_by, concatenate, known_elements, stack
 from ge2.numpy.elementwise import UFUNCS
 from ge2.numpy.promotion import (
@@ -35,7 +36,6 @@ from ge2.numpy.promotion import (
     reshape,
     resolve,
 )  # fmt: skip
-from ge2.numpy.reductions import UNSET, finish, is_set, wide
 from ge2.numpy.shapes import moveaxis
 
 Function = Callable[..., Any]
@@ -285,7 +285,7 @@ def of_slices(ufunc: np.ufunc) -> Function:
                 f"index {starts.max()} out-of-bounds in {name} [0, {n})", where=here()
             )
         line = moveaxis(x, at, 0)
-        ends = np.append(starts[1:], n)
+        ends = np.append(starts, n)[1:]
         lengths = np.maximum(ends - starts - 1, 0)
         segment = np.repeat(np.arange(len(starts)), lengths)
         places = [np.arange(a + 1, b) for a, b in zip(starts, ends, strict=True)]

@@ -22,8 +22,7 @@ from ge2.ops.user_ops import Own
 from ge2.targets.cuda.device import Device, kept_as
 from ge2.targets.cuda.emulator import OfflineDevice, ShimDevice
 from ge2.targets.cuda.limits import H200
-from ge2.targets.cuda.load import gpu
-from ge2.targets.cuda.load.toolkit import nvrtc
+from ge2.targets.cuda.load import gpu, loaded_nvrtc
 from ge2.test_util import laws
 from ge2.test_util.laws import STENCIL, paired
 from ge2.transforms.api import jvp, vjp
@@ -316,7 +315,7 @@ def devices() -> tuple[Device, ...]:
         pass
     found: list[Device] = [] if toolchain() is None else [ShimDevice()]
     try:
-        nvrtc()
+        loaded_nvrtc()
     except CompilerTrouble:
         return tuple(found)
     return (*found, OfflineDevice(H200))

@@ -102,7 +102,7 @@ def writable(found: Expression, array: ast.expr) -> str:
     return WRITABLE.format(found.text(array, "a")) if named else MADE
 
 
-LISTED: Final = gnp.late.LISTED
+LISTED: Final = gnp.rare.LISTED
 
 
 def without(name: str, found: Expression | None) -> str:
@@ -110,8 +110,8 @@ def without(name: str, found: Expression | None) -> str:
     plain = name.rpartition(".")[2]
     if "(vectorized)" in name:
         return mapped("f", "x")
-    if plain in (INSTEAD if name.startswith("numpy.ndarray.") else gnp.late.REFUSED):
-        return INSTEAD[plain] if name.startswith("numpy.ndarray.") else gnp.late.REFUSED[plain][1]
+    if plain in (INSTEAD if name.startswith("numpy.ndarray.") else gnp.rare.REFUSED):
+        return INSTEAD[plain] if name.startswith("numpy.ndarray.") else gnp.rare.REFUSED[plain][1]
     if name.startswith("numpy.ndarray."):
         return f"another method, or ge2.pure_callback(f, like, x); {LISTED}"
     if plain in WITH_VALUES:
@@ -280,8 +280,8 @@ def of_module(f: Any, found: Expression, call: ast.Call, use: str, label: str) -
         return THEIRS[name].format(", ".join(args))
     if top == "numpy":
         part = home.split(".")[1] if "." in home else ""
-        if part in gnp.late.REFUSED and part not in INNER:
-            return gnp.late.REFUSED[part][1]
+        if part in gnp.rare.REFUSED and part not in INNER:
+            return gnp.rare.REFUSED[part][1]
         return of_numpy(name, found, call, args, use, label) or of_callback(f, found, call)
     if top == "scipy" and name in special.__all__:
         return f"ge2.scipy.special.{name}({given(found, call)}), which needs no SciPy"
@@ -350,7 +350,7 @@ def of_numpy(
         stacked = [f"np.stack({a})" if ls else a for a, ls in zip(args, listed, strict=True)]
         named = [found.text(k, "x") for k in call.keywords]
         return f"np.{name}({', '.join([*stacked, *named])})"
-    if name not in gnp.__all__ or name in gnp.late.PASSED:
+    if name not in gnp.__all__ or name in gnp.rare.PASSED:
         return ""
     args = [*args, *[found.text(k, "x") for k in call.keywords]]
     return f"ge2.numpy.{name}({', '.join(args) or 'x'})"

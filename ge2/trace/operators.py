@@ -16,8 +16,8 @@ from ge2.base.source import here
 from ge2.base.tracebacks import hides_methods
 from ge2.ir import Dims
 from ge2.numpy.access.selecting import MovingSlice, in_tuple, resolved
-from ge2.numpy.late import view as bits_as
 from ge2.numpy.promotion import as_dtype, check_casting, checked_order
+from ge2.numpy.rare import view as bits_as
 from ge2.ops import ArrayMethods
 from ge2.trace.selected import Flat, Selected, mask_in, moving_slice, select
 

@@ -94,10 +94,10 @@ class Protocols:
     def __array_function__(
         self, function: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        call = gnp.FUNCTIONS.get(function) or gnp.late.ours_of(function)
+        call = gnp.FUNCTIONS.get(function) or gnp.rare.ours_of(function)
         if call is None:
             raise missing(f"{function.__module__}.{function.__name__}")
-        out, at = kwargs.pop("out", None), gnp.late.OUT_OF.get(function)
+        out, at = kwargs.pop("out", None), gnp.rare.OUT_OF.get(function)
         if at is not None and len(args) > at:
             out, args = args[at], (*args[:at], None, *args[at + 1 :])
         if function in SUMMING and len(args) < 3:  # by position 2 comes the dtype

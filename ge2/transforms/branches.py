@@ -24,7 +24,7 @@ from ge2.base.record import record
 from ge2.base.source import here
 from ge2.ir import ArrayType, Graph, Var, type_of
 from ge2.numpy import dot_general as dot_general
-from ge2.numpy.sorting import top_k as top_k
+from ge2.numpy.axes.sorting import top_k as top_k
 from ge2.ops.graphs.control import Cond
 from ge2.ops.shape import StopGradient
 from ge2.trace import Closed, Input, is_traced, run, stage, tidy, title_of

@@ -8,8 +8,8 @@ import struct
 import numpy as np
 import pytest
 
-from ge2.targets.c import blas
-from ge2.targets.c.blas import (
+from ge2.targets.c import libraries
+from ge2.targets.c.libraries import (
     DTYPES,
     Blas,
     address,
@@ -43,32 +43,55 @@ def test_what_is_found_multiplies(letter):
     if at == 0:
         pytest.skip("this NumPy's BLAS hides its names")
     assert works(at, letter, services().ilp64)
-    assert blas.works_on_vectors(getattr(services(), f"{letter}gemv"), letter, services().ilp64)
+    assert libraries.works_on_vectors(
+        getattr(services(), f"{letter}gemv"), letter, services().ilp64
+    )
     if letter in "sd":
-        assert blas.works_on_itself(getattr(services(), f"{letter}syrk"), letter, services().ilp64)
+        assert libraries.works_on_itself(
+            getattr(services(), f"{letter}syrk"), letter, services().ilp64
+        )
 
 
 def test_what_does_not_multiply_is_not_believed(monkeypatch):
     nothing = ctypes.CFUNCTYPE(None)(lambda: None)
-    monkeypatch.setattr(blas, "address", lambda *_: ctypes.cast(nothing, ctypes.c_void_p).value)
+    monkeypatch.setattr(
+        libraries, "address", lambda *_: ctypes.cast(nothing, ctypes.c_void_p).value
+    )
     assert services.__wrapped__() == Blas()
 
 
 @pytest.mark.parametrize("library", [None, "no"])
 def test_without_symbols_there_are_zeros(monkeypatch, library):
-    monkeypatch.setattr(blas, "linked", lambda: library and ctypes.CDLL(None))
-    monkeypatch.setattr(blas, "SPELLINGS", (("ge2_no_such_{}gemm", True),))
+    monkeypatch.setattr(libraries, "linked", lambda: library and ctypes.CDLL(None))
+    monkeypatch.setattr(libraries, "SPELLINGS", (("ge2_no_such_{}gemm", True),))
     assert services.__wrapped__() == Blas()
     assert address(linked(), "ge2_no_such_symbol") == 0
 
 
 def test_packed_as_c_reads_it():
     numbers = (1, 2, 3, 1 << 63, True, 5, 6, 7, 8, 9, 10, 11, 12)
-    products = blas.PRODUCTS.ctypes.data
+    products = libraries.PRODUCTS.ctypes.data
     packed = struct.unpack("=10QqQQQQQQ6Q", Blas(*numbers).pack())
-    whole = (1, 2, 3, 1 << 63, 5, 6, 7, 8, 9, 10, 1, 11, 12, products, *blas.python(), *sorts())
+    whole = (
+        1,
+        2,
+        3,
+        1 << 63,
+        5,
+        6,
+        7,
+        8,
+        9,
+        10,
+        1,
+        11,
+        12,
+        products,
+        *libraries.python(),
+        *sorts(),
+    )
     assert packed == whole
-    assert all((*blas.python(), *sorts()))
+    assert all((*libraries.python(), *sorts()))
 
 
 def test_threads_are_set_and_read():

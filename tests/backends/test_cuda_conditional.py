@@ -24,8 +24,8 @@ from ge2.targets.cuda.launch import Branch, Launch, While, in_any_order, one_by_
 from ge2.targets.cuda.launch import graph as native
 from ge2.targets.cuda.launch.graph import Nodes
 from ge2.targets.cuda.launch.library_call import source
+from ge2.targets.cuda.load import library_path
 from ge2.targets.cuda.load.nvrtc import ptx
-from ge2.targets.cuda.load.toolkit import library_path
 from tests.backends.fake_driver import (
     address,
     at,

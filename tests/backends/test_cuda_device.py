@@ -18,14 +18,13 @@ import pytest
 
 from ge2.base.config import config
 from ge2.base.errors import CompileError, CompilerTrouble, DeviceError, InputError
+from ge2.targets.cuda import load as driver_module
 from ge2.targets.cuda.launch import library_call
 from ge2.targets.cuda.limits import H200, KB
-from ge2.targets.cuda.load import arena, nvrtc
+from ge2.targets.cuda.load import Driver, arena, driver, nvrtc
 from ge2.targets.cuda.load import gpu as module
-from ge2.targets.cuda.load import toolkit as driver_module
 from ge2.targets.cuda.load.gpu import CudaDevice, gpu
 from ge2.targets.cuda.load.nvrtc import compile
-from ge2.targets.cuda.load.toolkit import Driver, driver
 
 needs_compiler = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
 
@@ -247,7 +246,7 @@ def test_a_cubin_that_the_driver_refuses(device):
 def test_sources_are_prepared_together(device, monkeypatch):
     sources = [SOURCE.replace("2.0f", f"{n}.0f") for n in range(3)]
     device.device.prepare(sources)
-    monkeypatch.setattr("ge2.targets.cuda.load.nvrtc.nvrtc", None)
+    monkeypatch.setattr("ge2.targets.cuda.load.nvrtc.loaded_nvrtc", None)
     modules = [device.device.module(source) for source in sources]
     assert len({module.binary.key for module in modules}) == 3
     assert device.device.stream() == "stream"

@@ -383,7 +383,7 @@ def test_threads_share_what_is_kept(launch):
 
 
 def test_a_program_knows_its_threads_and_its_blas(launch):
-    from ge2.targets.c.blas import services
+    from ge2.targets.c.libraries import services
 
     y = launch("threads_and_services", [], [Output(I64, (5,))], threads=3)()[0]
     found = services()

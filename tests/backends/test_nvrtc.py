@@ -18,8 +18,9 @@ from ge2.base.compiler import headers_key
 from ge2.base.config import config
 from ge2.base.errors import ArgumentError, CompileError, CompilerTrouble
 from ge2.base.source import Ge2Warning
+from ge2.targets.cuda import load
+from ge2.targets.cuda.load import loaded_nvrtc, place
 from ge2.targets.cuda.load import nvrtc as module
-from ge2.targets.cuda.load import toolkit
 from ge2.targets.cuda.load.nvrtc import (
     Order,
     Usage,
@@ -30,7 +31,6 @@ from ge2.targets.cuda.load.nvrtc import (
     told,
     usages,
 )
-from ge2.targets.cuda.load.toolkit import nvrtc, place
 from tests.nvrtc import has_nvrtc, needs_nvrtc
 
 ARCHITECTURES = ("sm_80", "sm_90a", "sm_100")
@@ -95,7 +95,7 @@ def ptx_of(source: str, options: tuple[str, ...]) -> str:
     """NVRTC keeps the PTX beside the cubin."""
     import ctypes
 
-    tools, order = nvrtc(), Order(source, "sm_90a", options)
+    tools, order = loaded_nvrtc(), Order(source, "sm_90a", options)
     with module._program(tools, order) as program:
         given = [option.encode() for option in module.flags(order.arch, order.options)]
         assert tools.functions.nvrtcCompileProgram(program, len(given), module._texts(given)) == 0
@@ -174,7 +174,7 @@ def test_an_error_is_raised_again_without_compiling(monkeypatch):
     for _ in range(2):
         with pytest.raises(CompileError, match="is undefined, and 1 more"):
             compile("__device__ int a = b, c = d;", "sm_90a")
-        monkeypatch.setattr(module, "nvrtc", None)
+        monkeypatch.setattr(module, "loaded_nvrtc", None)
 
 
 @needs_nvrtc
@@ -238,7 +238,7 @@ def test_compiled_once_a_machine(monkeypatch, kept):
     assert entry.about["compiler"].startswith("NVRTC 1")
     assert entry.about["options"].startswith("sm_90a -std=c++17")
     forget()
-    monkeypatch.setattr(module, "nvrtc", None)  # it is not even loaded
+    monkeypatch.setattr(module, "loaded_nvrtc", None)  # it is not even loaded
     second = compile(scale(), "sm_90a", name="scale")
     assert (second.cubin, second.log, second.kernels) == (first.cubin, first.log, first.kernels)
     assert (second.cached, second.seconds) == (True, 0.0)
@@ -274,7 +274,7 @@ def test_where_nothing_can_be_written_it_stays_in_memory(tmp_path, monkeypatch):
     with config.using(cache_dir=str(tmp_path / "file")):
         with pytest.warns(Ge2Warning, match="not kept on disk"):
             first = compile(scale(), "sm_90a")
-        monkeypatch.setattr(module, "nvrtc", None)
+        monkeypatch.setattr(module, "loaded_nvrtc", None)
         assert compile(scale(), "sm_90a") is first
 
 
@@ -404,11 +404,11 @@ def test_without_nvrtc():
 
 
 def test_nvrtc_is_not_installed(monkeypatch):
-    monkeypatch.setattr(toolkit, "library_path", lambda *_: "")
-    toolkit._place.cache_clear()
+    monkeypatch.setattr(load, "library_path", lambda *_: "")
+    load._place.cache_clear()
     with pytest.raises(CompilerTrouble, match="not installed\n  try  pip install"):
         compile(scale(), "sm_90a")
-    toolkit._place.cache_clear()
+    load._place.cache_clear()
 
 
 def test_a_library_that_is_none(tmp_path):
@@ -429,11 +429,11 @@ def test_a_library_that_is_none(tmp_path):
 
 @needs_nvrtc
 def test_an_nvrtc_that_is_too_old(monkeypatch):
-    toolkit._loaded.cache_clear()
-    monkeypatch.setattr(toolkit, "_version", lambda functions: (12, 4))
+    load._loaded.cache_clear()
+    monkeypatch.setattr(load, "_version", lambda functions: (12, 4))
     with pytest.raises(CompilerTrouble, match=r"NVRTC 12.4 is too old"):
         compile(scale(), "sm_90a")
-    toolkit._loaded.cache_clear()
+    load._loaded.cache_clear()
 
 
 def test_import_touches_no_cuda():

@@ -15,7 +15,7 @@ import pytest
 import ge2
 from ge2.base.compiler import library
 from ge2.base.config import allowed_cores, quota
-from ge2.targets.c import blas
+from ge2.targets.c import libraries
 from tests.backends.compilers import call, needs_compiler
 
 # rows, columns, inner, count, transposed: rows in tiles, columns in tiles,
@@ -28,7 +28,7 @@ SHAPES = [
     (5, 1, 500003, 0, "a"),
 ]  # fmt: skip
 counted = pytest.mark.skipif(
-    blas.get_threads() is None, reason="the BLAS does not count its threads"
+    libraries.get_threads() is None, reason="the BLAS does not count its threads"
 )
 
 
@@ -115,30 +115,32 @@ def test_threads_that_the_caller_moves_to_its_processor_finish_their_work():
 def test_the_blas_has_its_threads_again_after_a_product(rng):
     a = rng.standard_normal((600, 600))
     f = ge2.jit(product)
-    before = blas.get_threads()
+    before = libraries.get_threads()
     try:
         for count in (1, 2):
-            blas.set_threads(count)
+            libraries.set_threads(count)
             others = [threading.Thread(target=f, args=(a, a)) for _ in range(3)]
             for each in others:
                 each.start()
             for each in others:
                 each.join()
-            assert blas.get_threads() == count
-            assert blas.PRODUCTS[0] == 0
+            assert libraries.get_threads() == count
+            assert libraries.PRODUCTS[0] == 0
     finally:
-        blas.set_threads(before)
+        libraries.set_threads(before)
 
 
 @counted
 def test_numpys_own_products_obey_the_setting(monkeypatch, rng):
     seen = []
-    monkeypatch.setattr(blas.np, "matmul", lambda *args, **more: seen.append(blas.get_threads()))
-    before = blas.get_threads()
-    blas.matmul_on(before + 1)(1, 2)
+    monkeypatch.setattr(
+        libraries.np, "matmul", lambda *args, **more: seen.append(libraries.get_threads())
+    )
+    before = libraries.get_threads()
+    libraries.matmul_on(before + 1)(1, 2)
     assert seen == [before + 1]
-    assert blas.get_threads() == before
-    assert blas.matmul_on(before) is blas.np.matmul
+    assert libraries.get_threads() == before
+    assert libraries.matmul_on(before) is libraries.np.matmul
 
 
 def test_a_quota_bounds_the_cores(tmp_path):

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from ge2.program.assembler import HostClock, best, seconds
+from ge2.targets.cuda import load as driver_module
 from ge2.targets.cuda.emulator import ShimDevice
 from ge2.targets.cuda.limits import B200, H200
-from ge2.targets.cuda.load import toolkit as driver_module
+from ge2.targets.cuda.load import resident_blocks
 from ge2.targets.cuda.load.gpu import (
     COPIED,
     CYCLES,
@@ -25,7 +26,6 @@ from ge2.targets.cuda.load.gpu import (
     probe,
 )
 from ge2.targets.cuda.load.nvrtc import Order, compile_all
-from ge2.targets.cuda.load.toolkit import resident_blocks
 from tests.nvrtc import needs_nvrtc
 from tests.together import needs_compiler
 

@@ -30,8 +30,9 @@ def test_there_are_a_hundred_in_ten_groups() -> None:
 @pytest.mark.parametrize("executor", EXECUTORS)
 @pytest.mark.parametrize("name", [n for n in PROGRAMS if n not in OFTEN_CALLED])
 def test_each_is_as_numpy(name: str, executor: str) -> None:
+    """In the emulator at its own size: kernels of few elements are not those that a GPU runs."""
     program = PROGRAMS[name]
-    arguments = program.arguments(Draw(small=True))
+    arguments = program.arguments(Draw(small=executor != "shim" or bool(program.by)))
     with config.using(executor=executor):
         found = suite.leaves(ge2.jit(program.for_ge2())(*arguments))
     for y, y0 in zip(found, wanted(program, arguments), strict=True):

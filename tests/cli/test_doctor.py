@@ -17,7 +17,7 @@ from ge2.base.errors import CacheTrouble, CompileError
 from ge2.cli import doctor, main
 from ge2.cli.doctor import ABSENT, BROKEN, CHECKS, FLAWLESS, Line
 from ge2.targets.cuda.limits import H200
-from ge2.targets.cuda.load.toolkit import Driver
+from ge2.targets.cuda.load import Driver
 
 DRIVER = Driver((13, 0), "580.159.04", (H200,))
 
@@ -285,7 +285,7 @@ def test_nvrtc(machine, tmp_path):
 @needs_nvrtc
 def test_nvrtc_that_is_newer_than_the_driver(machine, monkeypatch):
     tools = SimpleNamespace(version=(13, 2), path="/libnvrtc.so")
-    monkeypatch.setattr(doctor, "nvrtc", lambda: tools)
+    monkeypatch.setattr(doctor, "loaded_nvrtc", lambda: tools)
     machine(DRIVER)
     assert doctor.cuda_compiler() == Line(
         "NVRTC", FLAWLESS, "13.2 at /libnvrtc.so, newer than the driver's 13.0"

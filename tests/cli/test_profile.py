@@ -15,7 +15,7 @@ from ge2 import compile as peaks
 from ge2.base.config import config
 from ge2.cli import main
 from ge2.cli.kernels import microseconds
-from ge2.targets.cuda.load.toolkit import driver
+from ge2.targets.cuda.load import driver
 from tests.fake_cupy import stand_in
 from tests.together import needs_compiler
 

@@ -191,3 +191,15 @@ def test_parts_of_a_result_that_lacks_an_axis_within_the_rows() -> None:
         found = ge2.jit(f)(a, b)
     for y, w in zip(found, f(a, b), strict=True):
         np.testing.assert_allclose(y, w, rtol=2e-5, atol=1e-5)
+
+
+def scaled(a: Any, b: Any, c: Any, x: Any) -> Any:
+    """Sums along the rows of `a`, and of `b`, which lies across them."""
+    s = c / (a * x).sum(1)
+    return s, (b * s).sum(1)
+
+
+def test_arrays_across_the_rows_of_a_kernel_are_read_by_another() -> None:
+    """The second one would read a sector of 32 bytes for each element."""
+    large = drawn(1500, 1500), drawn(1500, 1500), drawn(1500), drawn(1500)
+    assert not any("(j + v) * n_i" in text for _, text in kernels(scaled, *large))

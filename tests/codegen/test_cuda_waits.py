@@ -16,8 +16,8 @@ from ge2.base.source import templates
 from ge2.targets.cuda.emit import Source, bare
 from ge2.targets.cuda.emulator import ShimDevice
 from ge2.targets.cuda.limits import H200
+from ge2.targets.cuda.load import loaded_nvrtc
 from ge2.targets.cuda.load.nvrtc import Order, _built, _program, _read, flags
-from ge2.targets.cuda.load.toolkit import nvrtc
 from tests.backends.test_shim import compiler  # noqa: F401 a fixture
 from tests.codegen.texts import kernels
 from tests.nvrtc import needs_nvrtc
@@ -107,9 +107,9 @@ def test_no_header_promises_that_nobody_writes() -> None:
 def ptx(text: str) -> str:
     order = Order(text, "sm_90a")
     options = [o.replace("sm_90a", "compute_90a") for o in flags(order.arch, order.options)]
-    with _program(nvrtc(), order) as program:
-        _built(nvrtc(), program, order, [o.encode() for o in options if "ptxas" not in o])
-        return _read(nvrtc(), program, "PTX").decode()
+    with _program(loaded_nvrtc(), order) as program:
+        _built(loaded_nvrtc(), program, order, [o.encode() for o in options if "ptxas" not in o])
+        return _read(loaded_nvrtc(), program, "PTX").decode()
 
 
 def jumps_over(before: str) -> list[str]:

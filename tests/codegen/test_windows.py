@@ -64,6 +64,13 @@ def edges(x: F) -> F:
     return p[(*middle, slice(2, None))] * 2 - p[(*middle, slice(0, -2))]
 
 
+def nearer(x: F) -> F:
+    """One element stands for those beyond the edge, of more places the farther a read is."""
+    p = np.pad(x, [(0, 0)] * (x.ndim - 1) + [(5, 5)], mode="edge")
+    n = x.shape[-1]
+    return sum(p[..., k : k + n] * (k + 1) for k in (4, 1, 0, 6, 10, 9))
+
+
 def far(x: F) -> F:
     return np.roll(x, 17, -1) + np.roll(x, 18, -1) - x
 
@@ -84,7 +91,7 @@ def folded(x: F) -> F:
     return d.sum(0)
 
 
-FUNCTIONS = [padded, longer, inner, torus, life, edges, far, several, written, folded]
+FUNCTIONS = [padded, longer, inner, torus, life, edges, nearer, far, several, written, folded]
 SHAPES = [(5, 64), (3, 2, 96), (7, 65), (4, 130), (1, 257), (6, 4, 160)]
 
 
@@ -231,15 +238,16 @@ def test_packs_are_below_one_another_where_they_share_rows(function: F) -> None:
 
 def random_reads(x: F, rng: np.random.Generator) -> F:
     """Sums of what lies around: rolls, pads of each kind, slices and strides."""
-    found, (n, m) = x * 1, x.shape
-    for _ in range(int(rng.integers(2, 5))):
+    found, (n, m), kind, mode = x * 1, x.shape, 0, 0
+    for turn in range(int(rng.integers(2, 6))):
         by, down = int(rng.integers(-9, 10)), int(rng.integers(-2, 3))
-        kind = int(rng.integers(5))
+        if turn == 0 or rng.integers(2):  # else another of the last one's kind
+            kind, mode = int(rng.integers(5)), int(rng.integers(3))
         if kind == 0:
             y = np.roll(x, (down, by), (0, 1))
         elif kind == 1:
             modes = [{"mode": "edge"}, {"mode": "wrap"}, {"constant_values": 2}]
-            p = np.pad(x, 9, **modes[int(rng.integers(3))])
+            p = np.pad(x, 9, **modes[mode])
             y = p[9 + down : 9 + down + n, 9 + by : 9 + by + m]
         elif kind == 2:
             y = np.pad(x[:, 10 + by : m - 10 + by], ((0, 0), (10, 10)))

@@ -72,3 +72,13 @@ def test_every_page_of_design_begins_with_what_it_decides():
         assert (
             title.startswith("# ") and not space and first.replace("*", "").startswith("Decides ")
         ), page.name
+
+
+def test_the_house_is_small_enough_to_know():
+    """Fewer than 300 files in ge2/, of 600 lines at most, and 15 in each folder below it."""
+    files = list((ROOT / "ge2").rglob("*.py"))
+    assert len(files) < 300
+    assert not [str(path) for path in files if len(path.read_text().splitlines()) > 600]
+    folders = {path.parent for path in files} - {ROOT / "ge2"}
+    parts = {folder: {p.name for p in folder.iterdir()} - {"__pycache__"} for folder in folders}
+    assert not [str(folder) for folder, names in parts.items() if len(names) > 15]

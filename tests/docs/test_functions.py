@@ -39,7 +39,7 @@ of a callback is given by `ge2.custom_vjp`.
 def traced(module: Any) -> set[str]:
     """The names of a module's functions that have a meaning for traced values."""
     known = {id(f) for f in (*gnp.FUNCTIONS, *gnp.UFUNCS)}
-    ours = {n for n in public(module) if gnp.late.ours_of(getattr(module, n))}
+    ours = {n for n in public(module) if gnp.rare.ours_of(getattr(module, n))}
     return {n for n in public(module) if id(getattr(module, n)) in known} | (ours - set(REASONS))
 
 
@@ -75,7 +75,7 @@ def page() -> str:
         listed("Of values that are known alone", REASONS),
         listed("numpy.lib.stride_tricks", traced(np.lib.stride_tricks)),
         "## Not there, for a reason\n",
-        "\n".join(f"* `{n}`: {why}; {fix}" for n, (why, fix) in sorted(gnp.late.REFUSED.items()))
+        "\n".join(f"* `{n}`: {why}; {fix}" for n, (why, fix) in sorted(gnp.rare.REFUSED.items()))
         + "\n",
     ]
     return "\n".join([INTRO, *filter(None, sections)])

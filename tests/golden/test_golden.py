@@ -18,7 +18,7 @@ import pytest
 from ge2.base.config import config
 from ge2.base.detect import toolchain
 from ge2.compile.catalog import TARGETS, catalog_of
-from ge2.targets.c.blas import services
+from ge2.targets.c.libraries import services
 from ge2.targets.cuda.kernels.libraries import OfCudnn
 from tests.golden.programs import PROGRAMS
 from tests.golden.texts import text_of

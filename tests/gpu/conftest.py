@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from ge2.base.config import config
+from ge2.targets.cuda.load import driver
 from ge2.targets.cuda.load.gpu import cupy
-from ge2.targets.cuda.load.toolkit import driver
 
 
 @pytest.fixture

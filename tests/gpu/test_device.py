@@ -17,8 +17,8 @@ from ge2.base.errors import CompileError, DeviceError, InputError
 from ge2.base.source import Ge2Warning
 from ge2.cli import main
 from ge2.targets.cuda.limits import double_ratio
+from ge2.targets.cuda.load import driver
 from ge2.targets.cuda.load.gpu import cupy, current_gpu, gpu
-from ge2.targets.cuda.load.toolkit import driver
 
 AXPY = """
 extern "C" __global__ void __launch_bounds__(256)

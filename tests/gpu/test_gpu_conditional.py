@@ -15,8 +15,8 @@ from ge2.base.errors import KernelError
 from ge2.dispatch import cache
 from ge2.targets.cuda.launch import library_call
 from ge2.targets.cuda.launch.library_call import LOOPS, knows
+from ge2.targets.cuda.load import LIBRARY
 from ge2.targets.cuda.load.gpu import gpu
-from ge2.targets.cuda.load.toolkit import LIBRARY
 
 lax = ge2.lax
 N = 4096  # rows of arrays that no single block would take

@@ -20,8 +20,8 @@ from ge2.ir import ArrayType
 from ge2.ops.index import ScatterAdd
 from ge2.targets.cuda.emulator import EMULATED, ShimDevice
 from ge2.targets.cuda.limits import Limits
+from ge2.targets.cuda.load import place
 from ge2.targets.cuda.load.nvrtc import compile
-from ge2.targets.cuda.load.toolkit import place
 from tests.exhaustive import examples, sampled
 from tests.kernels.programs import Programs, needs_compiler
 from tests.kernels.test_cuda_moves import built, launches, names, results

@@ -34,8 +34,8 @@ from ge2.targets.cuda.emit.special_reductions import Kernels
 from ge2.targets.cuda.emulator import EMULATED, OfflineDevice, ShimDevice
 from ge2.targets.cuda.families import FAMILIES
 from ge2.targets.cuda.limits import H200, Limits
+from ge2.targets.cuda.load import place
 from ge2.targets.cuda.load.nvrtc import compile
-from ge2.targets.cuda.load.toolkit import place
 from tests.exhaustive import sampled
 from tests.kernels.programs import Programs, alike, needs_compiler, numbers
 from tests.kernels.test_indexing_c import drawn
@@ -262,6 +262,7 @@ def test_sums_of_zeros_are_written_whole(
     some = [
         (90, 7, rng.integers(0, 90, 100)), (70, 4, rng.permutation(70)), (300, 3, np.full(500, 150)),
         (1000, 1, rng.integers(400, 410, 70)), (33, 8, np.array([32])), (65, 2, np.arange(0, 65, 2)),
+        (1000, 3, rng.integers(200, 900, 2100)),
     ]  # fmt: skip
     for rows, width, index in some:
         updates = rng.integers(-9, 9, (len(index), width)).astype(dtype)

@@ -13,7 +13,7 @@ from ge2.choice.problem import Problem
 from ge2.compile.catalog import select
 from ge2.ir.types import ArrayType
 from ge2.ops.sort import ArgSort, SearchSorted, Sort, comparable
-from ge2.targets.c import blas
+from ge2.targets.c import libraries
 from tests.kernels.programs import Programs, alike, eager_threads, needs_compiler, numbers
 
 pytestmark = [needs_compiler, pytest.mark.usefixtures("eager_threads")]
@@ -75,7 +75,7 @@ def test_complex_numbers_are_left_to_numpy() -> None:
 def test_zeros_of_both_signs_and_keys_that_differ_in_their_last_bits(monkeypatch, rng, found):
     """By NumPy's sorts, and where those were not found; a run of 40 keys is sorted by their bytes."""
     if not found:
-        monkeypatch.setattr(blas, "sorts", lambda: (0,) * 6)
+        monkeypatch.setattr(libraries, "sorts", lambda: (0,) * 6)
     special = rng.choice(np.array([0.0, -0.0, np.nan, np.inf, -1.0]), (3, 200))
     close = 1.0 + rng.integers(0, 40, (2, 400)) * np.finfo(np.float64).eps
     close[0, ::2] = rng.standard_normal(200)

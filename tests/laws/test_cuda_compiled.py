@@ -92,7 +92,7 @@ def compiled(orders: list[Order]) -> list[str]:
         errors[order] = "\n".join(faults(order, binary))
     for order in orders[::AGAIN]:
         first = compile_all([order])[0]
-        if nvrtc._asked(nvrtc.nvrtc(), order) != (first.cubin, first.log):
+        if nvrtc._asked(nvrtc.loaded_nvrtc(), order) != (first.cubin, first.log):
             errors[order] += f"{order.file} for {order.arch} is another the second time"
     return [errors[order] for order in orders]
 

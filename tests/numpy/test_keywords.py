@@ -110,7 +110,7 @@ def called(module: Any, name: str, args: tuple[Any, ...], more: dict[str, Any]) 
     """The results, in a list; or the error."""
     f = getattr(module, name)
     # the others are NumPy's own until something is
-    traced = module is gnp and gnp.late.HOME.get(name)
+    traced = module is gnp and gnp.rare.HOME.get(name)
     own = [i for i, x in enumerate(args) if isinstance(x, np.ndarray)]
 
     def call(*xs: Any) -> Any:
@@ -182,14 +182,14 @@ WRITTEN: dict[str, tuple[Any, ...]] = {  # arguments up to `out`, where None wou
 
 
 @pytest.mark.skipif(not NEWEST, reason="keywords are those of NumPy 2.4")
-@pytest.mark.parametrize("name", [*gnp.late.OUT_AT, "sin", "add", "maximum"])
+@pytest.mark.parametrize("name", [*gnp.rare.OUT_AT, "sin", "add", "maximum"])
 def test_out_is_written_by_keyword_and_by_position(name: str) -> None:
     """Of ge2.numpy as of NumPy: both ask the traced array that is to be written."""
     f: Any = getattr(np, name)
     nin = getattr(f, "nin", 1)
     args = WRITTEN.get(name) or ARGUMENTS.get(name, (X,) * nin)
     want = leaves(quietly(f, *args))
-    between = (None,) * (gnp.late.OUT_AT.get(name, nin) - len(args) if name != "einsum" else 0)
+    between = (None,) * (gnp.rare.OUT_AT.get(name, nin) - len(args) if name != "einsum" else 0)
 
     def written(module: Any, *ys: Any) -> Any:
         out = ys if len(ys) > 1 else ys[0]

@@ -180,10 +180,10 @@ def test_vmap() -> None:
 
 
 def test_every_name_of_numpy_is_here_or_has_a_reason() -> None:
-    refused = gnp.late.REFUSED
+    refused = gnp.rare.REFUSED
     assert set(np.__all__) - {"dtypes"} <= set(gnp.__all__) | set(refused)
     assert not set(gnp.__all__) & set(refused)
-    assert set(applying.REASONS) <= set(gnp.late.MODULES["rare.applying"])
+    assert set(applying.REASONS) <= set(gnp.rare.MODULES["rare.applying"])
     for name, (reason, fix) in refused.items():
         with pytest.raises(AttributeError) as caught:
             getattr(gnp, name)

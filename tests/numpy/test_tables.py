@@ -43,7 +43,7 @@ def test_every_function_of_that_name_is_reached_from_numpys() -> None:
         theirs = getattr(np, name, None)
         if callable(theirs) and not isinstance(theirs, type) and getattr(gnp, name) is not theirs:
             table: Any = gnp.UFUNCS if isinstance(theirs, np.ufunc) else gnp.FUNCTIONS
-            assert table.get(theirs) or gnp.late.ours_of(theirs), name
+            assert table.get(theirs) or gnp.rare.ours_of(theirs), name
 
 
 @pytest.mark.skipif(not NEWEST, reason="arguments are those of NumPy 2.4")

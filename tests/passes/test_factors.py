@@ -12,8 +12,8 @@ from ge2.base.config import config
 from ge2.compile.pipeline import rewritten
 from ge2.ir import ArrayType, Eqn, Var
 from ge2.ops.graphs.loops import ScanLoop
-from ge2.passes.factors import Lu, LuSolve, factors
-from ge2.targets.c.lapack import by_lapack, lapack
+from ge2.passes.linear_algebra import Lu, LuSolve, factors
+from ge2.targets.c.libraries import by_lapack, lapack
 from tests.together import needs_compiler
 
 RNG = np.random.default_rng(0)

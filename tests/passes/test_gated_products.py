@@ -8,7 +8,7 @@ import pytest
 
 import ge2
 from ge2.base.config import config
-from ge2.compile.product_rewrites import gated_products
+from ge2.compile.rewrites.products import gated_products
 from ge2.ir import verify
 from ge2.passes.context import NOTHING, Context
 from ge2.targets.cuda.limits import H200

@@ -13,7 +13,7 @@ from ge2.base.config import config
 from ge2.compile.catalog import interpret
 from ge2.ir import Graph, verify
 from ge2.passes.context import TUNING, Context, ProductsToSums
-from ge2.passes.products import products_to_sums
+from ge2.passes.linear_algebra import products_to_sums
 from tests.exhaustive import examples
 from tests.kernels.programs import needs_compiler
 from tests.passes.graphs import after, lines

@@ -224,6 +224,28 @@ def test_a_matrix_and_its_transpose_in_turns_are_one_constant() -> None:
     np.testing.assert_allclose(ge2.jit(scalings)(k, u), scalings(k, u))
 
 
+def rows_first(k, u):
+    for _ in range(12):
+        u = 1 / (k.T @ (1 / (k @ u)))
+    return u
+
+
+def columns_first(k, u):
+    for _ in range(12):
+        u = 1 / (k @ (1 / (k.T @ u)))
+    return u
+
+
+@pytest.mark.parametrize("function", [rows_first, columns_first])
+def test_on_a_gpu_one_kernel_reads_the_rows_of_a_matrix_for_both_products(function):
+    rng = np.random.default_rng(5)
+    k, u = rng.uniform(1, 2, (300, 300)), rng.uniform(1, 2, 300)
+    (loop,) = rewritten(ge2.make_jaxpr(function)(k, u).graph, "cuda", Context(caps=H200)).eqns
+    assert [x.type.shape for x in loop.inputs] == [(300, 300), (300,)]
+    with ge2.config.using(executor="shim"):
+        np.testing.assert_allclose(ge2.jit(function)(k, u), function(k, u))
+
+
 def driven(x):
     """Steps in time, of which each has numbers of its own."""
     v = x * 0.5

@@ -10,7 +10,7 @@ import pytest
 import ge2
 from ge2.base.config import config
 from ge2.ir import verify
-from ge2.passes.products import thin_products
+from ge2.passes.linear_algebra import thin_products
 from tests.together import needs_compiler
 
 RNG = np.random.default_rng(3)

@@ -8,7 +8,7 @@ import pytest
 import ge2
 from ge2.compile.catalog import interpret
 from ge2.ir import Graph, verify
-from ge2.passes.products import tiny_products
+from ge2.passes.linear_algebra import tiny_products
 from ge2.passes.simplify import simplify
 from tests.passes.graphs import after, lines
 

@@ -19,7 +19,7 @@ from ge2.compile.executable import Executable
 from ge2.ir import parse
 from ge2.passes import TABLE
 from ge2.targets.c import launcher, linked
-from ge2.targets.c.blas import Blas
+from ge2.targets.c.libraries import Blas
 
 N = 1 << 21
 SQUARES = f"""{{ lambda ; x:f32[{N}] w:f32[] b:f32[]. let

@@ -26,9 +26,9 @@ from ge2.ops.elementwise import COMPLEX_OF, ELEMENTWISE, LDEXP, IntegerPow
 from ge2.ops.pointlike import kind
 from ge2.targets.cuda.emit.words import HELD, STORED, expression, headers
 from ge2.targets.cuda.emulator import ShimDevice
+from ge2.targets.cuda.load import driver
 from ge2.targets.cuda.load.gpu import gpu
 from ge2.targets.cuda.load.nvrtc import Binary, compile
-from ge2.targets.cuda.load.toolkit import driver
 from tests.templates.harness import Loop
 
 Key = TypeVar("Key", bound=Hashable)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import ge2
 from ge2 import lax
 from ge2.base.errors import Ge2Error, InPlaceError
-from ge2.numpy.late import SHARING
+from ge2.numpy.rare import SHARING
 from ge2.transforms import grad, jacfwd, make_jaxpr
 from tests.exhaustive import examples
 

@@ -15,8 +15,8 @@ import ge2
 from ge2 import lax
 from ge2.base.arrays import has_tensor_cores
 from ge2.base.config import config
-from ge2.compile import kernel_rewrites as rewrite
-from ge2.compile.kernel_rewrites import attention
+from ge2.compile import rewrites as rewrite
+from ge2.compile.rewrites import attention
 from ge2.ir import Graph, verify
 from ge2.ops.attention.ops import recognised
 from ge2.passes.context import NOTHING, Context

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ge2.numpy.late import sharing
-from ge2.numpy.rare import grids
+from ge2.numpy.rare import grids, sharing
 from ge2.numpy.shapes import broadcast_arrays, broadcast_shapes, broadcast_to
 
 sliding_window_view = sharing(grids.sliding_window_view, np.lib.stride_tricks.sliding_window_view)

@@ -17,16 +17,16 @@ from ge2.ir import ArrayType, is_traced, type_of
 from ge2.numpy import elementwise as e
 from ge2.numpy import products
 from ge2.numpy.access.selecting import take_along_axis
+from ge2.numpy.axes import all as every
+from ge2.numpy.axes import count_nonzero
+from ge2.numpy.axes import max as largest
+from ge2.numpy.axes import sum as total
+from ge2.numpy.axes.sorting import argsort, sort
 from ge2.numpy.composite import concatenate, imag, real, where
 from ge2.numpy.creation import eye, zeros
 from ge2.numpy.products import matmul
 from ge2.numpy.promotion import array, broadcast, cast, common_dtype, reshape
-from ge2.numpy.reductions import all as every
-from ge2.numpy.reductions import count_nonzero
-from ge2.numpy.reductions import max as largest
-from ge2.numpy.reductions import sum as total
 from ge2.numpy.shapes import expand_dims, flip, matrix_transpose, transpose, tril, triu
-from ge2.numpy.sorting import argsort, sort
 from ge2.ops.linalg import Cholesky, Det, Pinv, SlogDet, Solve
 from ge2.ops.linalg.decompositions import Eig, Eigh, Qr, Svd
 from ge2.ops.shape import Slice, StopGradient

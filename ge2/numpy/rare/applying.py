@@ -16,6 +16,7 @@ from ge2.ir import is_traced, type_of
 from ge2.numpy import elementwise as e
 from ge2.numpy.access import getitem
 from ge2.numpy.access.selecting import harmless, take_along_axis
+from ge2.numpy.axes.sorting import argsort, sort
 from ge2.numpy.composite import choose_by, known_elements, stack
 from ge2.numpy.creation import asarray, ascontiguousarray, indices
 from ge2.numpy.promotion import (
@@ -31,7 +32,6 @@ from ge2.numpy.promotion import (
     reshape,
 )
 from ge2.numpy.shapes import expand_dims, moveaxis
-from ge2.numpy.sorting import argsort, sort
 
 Function = Callable[..., Any]
 

@@ -13,8 +13,9 @@ from ge2.base.errors import ArgumentError, InputError, ShapeError
 from ge2.base.source import here
 from ge2.base.tracebacks import hides_methods
 from ge2.ir import Dims, type_of
-from ge2.numpy import reductions
+from ge2.numpy import axes as reductions
 from ge2.numpy.access.selecting import take
+from ge2.numpy.axes.sorting import median
 from ge2.numpy.composite import concatenate, stack
 from ge2.numpy.composite import round as rounded
 from ge2.numpy.creation import arange, linspace
@@ -32,7 +33,6 @@ from ge2.numpy.promotion import (
     reshape,
 )
 from ge2.numpy.shapes import broadcast_to, flip, moveaxis, part
-from ge2.numpy.sorting import median
 from ge2.ops.elementwise import ADD, SUB
 from ge2.ops.index import Gather
 from ge2.ops.shape import Iota, Pad

@@ -19,8 +19,8 @@ from ge2.base.arrays import COMPLEX, FLOAT64, FLOATS
 from ge2.base.errors import InputError
 from ge2.base.source import here
 from ge2.ir import is_traced, type_of
+from ge2.numpy import axes
 from ge2.numpy import elementwise as e
-from ge2.numpy import reductions
 from ge2.numpy.composite import where
 from ge2.numpy.promotion import Axes, array, broadcast, cast, common_dtype, common_shape, lift
 from ge2.ops import special as ops
@@ -262,20 +262,20 @@ def logsumexp(
     a: Any, axis: Axes = None, b: Any = None, keepdims: bool = False, return_sign: bool = False
 ) -> Any:
     """log(sum(b * exp(a))) without overflow, as `scipy.special.logsumexp`."""
-    return reductions.logsumexp(a, axis, b, keepdims, return_sign)
+    return axes.logsumexp(a, axis, b, keepdims, return_sign)
 
 
 def softmax(x: Any, axis: Axes = None) -> Any:
     """exp(x) by their sum, as `scipy.special.softmax`: over all axes by default."""
     x = floating(x, "softmax")
-    y = e.exp(e.subtract(x, reductions.max(x, axis, keepdims=True)))
-    return e.divide(y, reductions.sum(y, axis, keepdims=True))
+    y = e.exp(e.subtract(x, axes.max(x, axis, keepdims=True)))
+    return e.divide(y, axes.sum(y, axis, keepdims=True))
 
 
 def log_softmax(x: Any, axis: Axes = None) -> Any:
     """The logarithm of `softmax`, as `scipy.special.log_softmax`."""
     x = floating(x, "log_softmax")
-    return e.subtract(x, reductions.logsumexp(x, axis, keepdims=True))
+    return e.subtract(x, axes.logsumexp(x, axis, keepdims=True))
 
 
 # ---------------------------------------------------------------------------- SciPy's distributions

@@ -20,7 +20,7 @@ import numpy as np
 
 from ge2.base.record import mutable
 from ge2.base.source import Source, logger
-from ge2.ir import Atom, Eqn, Graph, GraphOp, Literal, Var
+from ge2.ir import Atom, Eqn, Graph, GraphOp, Literal, Op, Var
 from ge2.ops.dot import DotGeneral
 from ge2.ops.graphs.loops import RepeatLoop
 from ge2.ops.pointlike import Pointlike
@@ -35,6 +35,7 @@ from ge2.ops.shape import (
     Slice,
     StopGradient,
     Transpose,
+    inverse,
 )
 from ge2.passes.context import NOTHING, Context, Rolling
 from ge2.passes.loops.rolled_to_scan import along_first, row
@@ -234,7 +235,9 @@ def rolled(
 
 
 def as_rows(atoms: Sequence[Atom], tables: list[Eqn], source: Source | None) -> Sequence[Atom]:
-    """What every iteration reads; numbers as rows of an array, whose equations are added."""
+    """The values that every iteration reads; numbers as rows of an array, whose equations are
+    added.
+    """
     numbers = [a.value for a in atoms if isinstance(a, Literal)]
     if not numbers:
         return atoms
@@ -423,26 +426,52 @@ class Rounds:
         """
         makers = {v: e for e in self.eqns[: self.start] for v in e.outs}
         found = list[Eqn]()
-        for outer, inner in list(self.consts.items()):
+        for outer in list(self.consts):
             maker = makers.get(outer) if isinstance(outer, Var) else None
-            if maker is None or not (
-                isinstance(maker.op, BroadcastInDim) or self.turned_for_products(maker)
-            ):
+            if maker is None or outer not in self.consts:
                 continue
-            del self.consts[outer]
-            (given,) = maker.inputs
-            if isinstance(given, Var):
-                given = self.consts.setdefault(given, Var(given.type))
-            found.append(Eqn(maker.op, (given,), (inner,), maker.source))
+            source = maker.inputs[0] if maker.inputs else outer
+            if isinstance(maker.op, BroadcastInDim) or self.turned_for_products(maker):
+                found.append(self.view(outer, maker.op, source, maker))
+            elif isinstance(maker.op, Transpose) and self.is_chained(outer, source):
+                found.append(self.view(source, Transpose(inverse(maker.op.order)), outer, maker))
         return found
+
+    def view(self, outer: Atom, op: Op, given: Atom, maker: Eqn) -> Eqn:
+        """The equation of a constant that an iteration reads in what is `given`."""
+        inner = self.consts.pop(outer)
+        if isinstance(given, Var):
+            given = self.consts.setdefault(given, Var(given.type))
+        return Eqn(op, (given,), (inner,), maker.source)
 
     def turned_for_products(self, maker: Eqn) -> bool:
         """True of an array with its axes in another order, which products alone read. On a GPU one that is
-        read often is copied: a sum over columns takes longer than one over rows.
+        read often is copied, since a sum over columns takes longer than one over rows, unless one
+        kernel reads rows for both.
         """
-        readers = [e for e in self.round(0) if maker.outs[0] in e.inputs]
-        products = all(isinstance(e.op, DotGeneral) for e in readers)
-        return self.turned and isinstance(maker.op, Transpose) and products
+        if not isinstance(maker.op, Transpose):
+            return False
+        (source,), turned = maker.inputs, maker.outs[0]
+        products = all(isinstance(e.op, DotGeneral) for e in self.readers(turned))
+        return products if self.turned else self.is_chained(source, turned)
+
+    def is_chained(self, first: Atom, second: Atom) -> bool:
+        """True if a vector times a constant matrix is what a vector times the same matrix, turned, is made
+        of: then one kernel reads a row for both.
+        """
+        if first not in self.consts or second not in self.consts or self.turned:
+            return False
+        both = [*self.readers(first), *self.readers(second)]
+        if len(both) != 2 or not all(map(is_by_vector, both)):
+            return False
+        made = {*both[0].outs}
+        for e in self.round(0):
+            if isinstance(e.op, Pointlike) and not made.isdisjoint(e.inputs):
+                made.update(e.outs)
+        return not made.isdisjoint(both[1].inputs)
+
+    def readers(self, x: Atom) -> list[Eqn]:
+        return [e for e in self.round(0) if x in e.inputs]
 
     def results(self) -> tuple[list[tuple[int, int]], tuple[Var, ...]]:
         """The results of an iteration that are read outside, and all that the loop makes."""
@@ -466,3 +495,11 @@ class Rounds:
 
     def value(self, t: int, o: int, i: int) -> Var:
         return self.round(t)[o].outs[i]
+
+
+def is_by_vector(eqn: Eqn) -> bool:
+    """True of a matrix times a vector, or of a vector times a matrix that is turned: sums over rows."""
+    op, ranks = eqn.op, [a.type.ndim for a in eqn.inputs]
+    if not isinstance(op, DotGeneral) or sorted(ranks) != [1, 2]:
+        return False
+    return op.contract[ranks.index(2)] == (1,)

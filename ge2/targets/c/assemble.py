@@ -23,10 +23,10 @@ from ge2.program import Buffer, Cost, Inner, Program, Step, bound, hosted
 from ge2.program.assembler import Assembler, Meter, StepCode
 from ge2.program.records import Made
 from ge2.program.timeline import Lifetime, plan
-from ge2.targets.c.blas import matmul_on, services
 from ge2.targets.c.blocked import Launch
 from ge2.targets.c.families import BLOCKED
 from ge2.targets.c.launcher import Kept, launch, worth_keeping
+from ge2.targets.c.libraries import matmul_on, services
 from ge2.targets.c.linked import Linked
 from ge2.targets.c.loops import IN_C, Need, Segment
 from ge2.targets.c.native import Native, lifetimes
@@ -126,7 +126,7 @@ class HostStep(CStep):
 
 @final
 class LibraryStep(CStep):
-    """What the reference computes; loops and branches that Python runs."""
+    """Steps that the reference computes, and loops and branches that Python runs."""
 
     def __init__(self, assembler: CAssembler, step: Step) -> None:
         super().__init__(assembler, step)
@@ -329,7 +329,7 @@ def known() -> dict[str, Any]:
 @final
 @record
 class ProgramText:
-    """What the template of a program prints."""
+    """The view that the template of a program prints."""
 
     name: str
     parameters: str

@@ -13,9 +13,9 @@ from ge2.choice.choose import Candidate, Choice
 from ge2.choice.problem import Problem
 from ge2.program import Buffer, Program, Step
 from ge2.program.assembler import Clock, HostClock
-from ge2.targets.c.blas import services
 from ge2.targets.c.families import FAMILIES
 from ge2.targets.c.launcher import Array, make_launcher
+from ge2.targets.c.libraries import services
 from ge2.targets.c.linked import BYTES, number
 from ge2.targets.c.loops import Segment
 from ge2.targets.c.native import Native, packed

@@ -1,4 +1,4 @@
-"""How Python calls a compiled program: the launcher, its threads, memory of results."""
+"""The call of a compiled program from Python: the launcher, its threads, memory of results."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ge2.base.errors import AS_FLOAT, NEGATIVE_POWER, CompilerTrouble, Ge2Error,
 from ge2.base.record import after_fork, hush, record, restore
 from ge2.base.source import logger, templates
 from ge2.ir import Dims
-from ge2.targets.c.blas import services
+from ge2.targets.c.libraries import services
 from ge2.targets.c.tuning import Results
 
 # -------- Memory of results that nobody holds any more serves later calls: fresh memory costs a
@@ -389,7 +389,7 @@ def check(inputs: Sequence[Input], outputs: Sequence[Output], numbers: bytes) ->
 @final
 @record
 class Checks:
-    """What of a call is not worth C: arguments that have to be converted or refused, and errors."""
+    """The part of a call that is not worth C: arguments that are converted or refused, and errors."""
 
     inputs: tuple[Input, ...]
     lines: tuple[object, ...]  # None where a line is not known

@@ -15,8 +15,8 @@ from ge2.base.compiler import Library, library
 from ge2.base.record import computed
 from ge2.ir import ArrayType, Var
 from ge2.program import Program, Step
-from ge2.targets.c.blas import services
 from ge2.targets.c.launcher import Array, Checks, Input, Kept, Number, Output, forked, make_launcher
+from ge2.targets.c.libraries import services
 from ge2.targets.c.loops import IN_C, Need, Segment
 from ge2.targets.c.native import Native, cheaper, packed
 from ge2.targets.c.tuning import Caps
@@ -264,7 +264,7 @@ pointer: Callable[[Any], int] = pointer_by_header if headers_are_plain() else po
 
 @final
 class Frame:
-    """What one call needs beside its arrays; used again by later calls."""
+    """The values that one call needs beside its arrays; used again by later calls."""
 
     __slots__ = ("arena", "constants", "error", "fixed", "k", "p", "services")
 

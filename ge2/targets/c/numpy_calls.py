@@ -22,7 +22,7 @@ from ge2.ops.pointlike import Elementwise, Pointlike, Pointwise
 from ge2.ops.shape import BroadcastInDim, Identity, Reshape, Rev, Slice, Transpose
 from ge2.ops.sort import BitcastConvertType
 from ge2.program import volume
-from ge2.targets.c.lapack import by_lapack
+from ge2.targets.c.libraries import by_lapack
 
 # -------- Steps of a program as NumPy spells them: views, products as those of matrices, and
 # references.
@@ -120,7 +120,9 @@ def turn(shape: Dims, order: Dims, wanted: Dims) -> Turn:
 @final
 @mutable
 class Vocabulary:
-    """What a kernel takes from NumPy, and its constants, named as they are first used."""
+    """The functions that a kernel takes from NumPy, and its constants, named as they are first
+    used.
+    """
 
     imports: dict[str, None] = field(default_factory=dict)
     constants: dict[str, str] = field(default_factory=dict)  # by their text

@@ -500,7 +500,7 @@ class Caps:
     @property
     def driver(self) -> str:
         """The version of the driver."""
-        from ge2.targets.cuda.load.toolkit import driver
+        from ge2.targets.cuda.load import driver
 
         found = driver()
         return "" if found is None else str(found.version)
@@ -508,9 +508,9 @@ class Caps:
     @property
     def libraries(self) -> tuple[tuple[str, str], ...]:
         """The versions of what makes kernels."""
-        from ge2.targets.cuda.load.toolkit import nvrtc
+        from ge2.targets.cuda.load import loaded_nvrtc
 
-        return (("nvrtc", "{}.{}".format(*nvrtc().version)),)
+        return (("nvrtc", "{}.{}".format(*loaded_nvrtc().version)),)
 
 
 @cache

@@ -73,7 +73,7 @@ class CScan(Generated):
 
 
 def unchunked(op: Running, dtype: np.dtype) -> str:
-    """Why the total of a chunk cannot be found without what comes before."""
+    """The reason why the total of a chunk cannot be found without what comes before."""
     overflows = isinstance(op, CumProd) and dtype in INEXACT
     return "a product of a chunk may overflow where 0 goes before it" if overflows else ""
 
@@ -92,7 +92,7 @@ def directed(operand: Operand, n: int, op: Running) -> Operand:
 @final
 @record
 class LinesView:
-    """What `templates/c/scan/lines.c.jinja` prints."""
+    """The view that `templates/c/scan/lines.c.jinja` prints."""
 
     over: tuple[tuple[str, str], ...]
     sharing: Sharing | None
@@ -110,7 +110,7 @@ class LinesView:
 @final
 @record
 class ColumnsView:
-    """What `templates/c/scan/columns.c.jinja` prints."""
+    """The view that `templates/c/scan/columns.c.jinja` prints."""
 
     over: tuple[tuple[str, str], ...]
     sharing: Sharing | None
@@ -124,7 +124,7 @@ class ColumnsView:
 
 @final
 class Scan:
-    """How a state begins, takes in an element, and becomes a result."""
+    """A state: how it begins, takes in an element, and becomes a result."""
 
     def __init__(self, op: Running, dtype: np.dtype, head: Head) -> None:
         self.op, self.dtype, self.head = op, dtype, head
@@ -272,7 +272,7 @@ BY_NUMPY = frozenset(("f32", "f64", "i32", "i64", "u32", "u64"))  # sort_lines.h
 @final
 @record
 class Sorting:
-    """What `templates/c/sort.c.jinja` prints."""
+    """The view that `templates/c/sort.c.jinja` prints."""
 
     over: tuple[tuple[str, str], ...]
     sharing: Sharing | None
@@ -290,7 +290,7 @@ class Sorting:
 @final
 @record
 class Largest:
-    """What `templates/c/top_k.c.jinja` prints."""
+    """The view that `templates/c/top_k.c.jinja` prints."""
 
     over: tuple[tuple[str, str], ...]
     sharing: Sharing | None
@@ -378,7 +378,7 @@ def room(dtype: np.dtype, by_numpy: bool, indices: bool) -> int:
 @final
 @record
 class Selecting:
-    """What `templates/c/order_statistics.c.jinja` prints."""
+    """The view that `templates/c/order_statistics.c.jinja` prints."""
 
     over: tuple[tuple[str, str], ...]
     sharing: Sharing | None

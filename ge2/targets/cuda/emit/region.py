@@ -1,4 +1,4 @@
-"""What all kernels of regions share: what is to be done, and each equation as a statement."""
+"""The problem that all kernels of regions share, and each equation as a statement."""
 
 from __future__ import annotations
 
@@ -23,8 +23,7 @@ from ge2.ops.random import Draw
 from ge2.ops.reduce import ArgReduce, Reduce
 from ge2.ops.shape import Iota
 from ge2.targets.cuda.emit import words
-from ge2.targets.cuda.emit.marks import Marks
-from ge2.targets.cuda.emit.roots import divided_by, is_power, name_of
+from ge2.targets.cuda.emit.roots import divided_by, is_power, is_rounding, name_of, number_of
 from ge2.targets.cuda.emit.words import (
     HELD,
     OF_PACK,
@@ -32,6 +31,7 @@ from ge2.targets.cuda.emit.words import (
     SHORT,
     STORED,
     SUFFIX,
+    Marks,
     Places,
     expression,
     helpers_of,
@@ -178,7 +178,7 @@ class Statements:
         found = {
             y: w
             for y, w in self.makers.items()
-            if is_product(w) and y.dtype in (FLOAT32, FLOAT64) and not self.homes[y].dims
+            if name_of(w) == "mul" and y.dtype in (FLOAT32, FLOAT64) and not self.homes[y].dims
             if all(
                 r.kind == "fold" and words.op_of(r).name == "reduce_sum"
                 for r in self.readers.get(y, ())
@@ -226,7 +226,9 @@ class Statements:
         if name in ("add", "sub"):
             both = len(w.xs) == 2 and w.xs[0] is not w.xs[1]
             return both and name_of(inner) in ("mul", "square")
-        return name == "mul" and name_of(inner) == "add" and any(map(is_one, inner.xs))
+        return (
+            name == "mul" and name_of(inner) == "add" and any(number_of(x) == 1 for x in inner.xs)
+        )
 
     def fused_with(self, w: Work, inner: Work) -> str:
         """A sum with the product in it, or a product with the sum of 1 and something."""
@@ -237,7 +239,7 @@ class Statements:
             if name_of(w) == "sub":
                 a, c = (f"-{a}", c) if other is w.xs[0] else (a, f"-{c}")
             return f"ge2_fma_f32({a}, {b}, {c})"
-        (term,) = [x for x in inner.xs if not is_one(x)] or inner.xs[:1]
+        (term,) = [x for x in inner.xs if number_of(x) != 1] or inner.xs[:1]
         return f"ge2_fma_f32({self.operand(other)}, {self.operand(term)}, {self.operand(other)})"
 
     def is_beside_one(self, w: Work) -> bool:
@@ -249,7 +251,7 @@ class Statements:
         readers = [r for r in readers if r not in squares]
         readers += [r for s in squares for r in (self.readers.get(s.y, []) if s.y else [])]
         return bool(readers) and all(
-            name_of(r) in ("add", "sub") and any(map(is_one, r.xs)) for r in readers
+            name_of(r) in ("add", "sub") and any(number_of(x) == 1 for x in r.xs) for r in readers
         )
 
     def left_out(self, found: dict[Held, Work]) -> dict[Held, Work]:
@@ -357,7 +359,7 @@ class Statements:
         return self.calculated(w, w.y, w.step)
 
     def row(self, w: Work, eqn: Eqn) -> str:
-        """Where the elements of an array begin that indices name, which wrap around."""
+        """The offset of the elements of an array that indices name, which wrap around."""
         op, x, places = eqn.op, eqn.inputs[0], self.places
         assert isinstance(op, Gather) and isinstance(x, Var) and w.y is not None
         terms = []
@@ -398,7 +400,7 @@ class Statements:
         return row if element == "0" else f"{row} + {element}"
 
     def calculated(self, w: Work, y: Held, step: Step) -> str:
-        """What an equation computes."""
+        """The expression that an equation computes."""
         eqn, operands, dtype = (
             step.eqn,
             [self.operand(x) for x in w.xs],
@@ -487,7 +489,7 @@ class Statements:
         return " : ".join(parts)
 
     def bounds(self, w: Work, placed: Placed) -> Iterator[tuple[int, str]]:
-        """What is true along an axis of the places at which an operand of a pad has an element."""
+        """The conditions along an axis under which an operand of a pad has an element."""
         assert w.step is not None
         places, name, marks = self.places, w.step.y.name, self.marks
         for a, low, end, size in placed.bounds:
@@ -573,25 +575,6 @@ class Statements:
         found = [x.leaf for x in read if isinstance(x.leaf, Param)]
         found = [p for p in found if p not in self.problem.placed]
         return [p for p in dict.fromkeys(found) if not self.places.operands[p.var].value]
-
-
-def is_product(w: Work) -> bool:
-    return (
-        w.kind == "compute"
-        and w.step is not None
-        and w.step.eqn is not None
-        and w.step.eqn.op.name == "mul"
-    )
-
-
-def is_one(x: Held) -> bool:
-    return isinstance(x.leaf, Literal) and bool(x.leaf.value == 1)
-
-
-def is_rounding(w: Work) -> bool:
-    eqn = None if w.step is None else w.step.eqn
-    named = w.kind == "compute" and eqn is not None and eqn.op.name == "convert_element_type"
-    return named and eqn is not None and eqn.outs[0].type.dtype in HALF
 
 
 def unrolled(letter: str, count: str, body: Sequence[Text]) -> Text:

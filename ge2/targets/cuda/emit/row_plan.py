@@ -13,7 +13,7 @@ from ge2.codegen.axes import ALWAYS, Loop, Spec, Work, nest
 from ge2.codegen.kernel_values import Held, Param
 from ge2.targets.cuda.emit import words as reductions
 from ge2.targets.cuda.emit.region import Problem, Statements
-from ge2.targets.cuda.emit.special_reductions import Part, Partials, part
+from ge2.targets.cuda.emit.special_reductions import Part, Partials, Pick, part, pick
 from ge2.targets.cuda.emit.words import WIDEST, Places, power
 from ge2.targets.cuda.limits import WARP, Chip
 from ge2.targets.cuda.tuning import Rowwise
@@ -122,7 +122,7 @@ class Plan:
         return lead
 
     def merged(self, parts: Sequence[Part]) -> Partials:
-        """What blocks leave of reductions that several gather; `lost`: of one it could not be left."""
+        """The partial results of reductions that several blocks gather; `lost`: one has none."""
         whole, folded = frozenset(self.row), self.problem.folded
         gathered = [p for p in parts if p.fold.over - whole or self.splits > 1]
         across = [w for w in folded if w.over - whole]
@@ -253,7 +253,7 @@ class Plan:
         return half if half >= 4 and each(half) < each(self.pack) else self.pack
 
     def written_out(self, works: Sequence[Work]) -> int:
-        """How often a loop over a row that is read again is written out: so often that as many bytes
+        """The unrolling of a loop over a row that is read again: so often that as many bytes
         are on their way where a thread reads single elements as where it reads packs, unless much is
         done with each.
         """
@@ -311,6 +311,10 @@ class Plan:
         if self.across:
             groups = math.prod(self.problem.axes.sizes[a] for a in self.groups)
             at_once = self.at_once * self.chip.multiprocessors
+            if any(p is not None and not set(self.row).isdisjoint(p.axes) for p in parts):
+                # each block leaves a row of sums, to be written and read once more
+                few = -(-team_blocks * groups // self.tuning.parted)
+                at_once = min(at_once, max(few, self.chip.multiprocessors))
             return 1, max(1, min(team_blocks, -(-at_once // max(groups, 1))))
         alone = len(loops) == 1 and all(p is not None for p in parts) and not self.resident
         if not alone or self.length < self.tuning.long:
@@ -361,6 +365,20 @@ class Plan:
             for w in loop.works
             if w.kind == "fold" and w.over <= row
         ]
+
+    def picked(self) -> dict[Work, Pick]:
+        """The folds that pick an element.
+
+        All wait for another fold of the same stage, so that no result is written over an element
+        that is still to be read.
+        """
+        found: dict[Work, Pick] = {}
+        for loop in self.inner_loops() if len(self.row) == 1 else []:
+            inner = [w for w in loop.works if w.kind == "fold" and w.over == set(self.row)]
+            picks = [p for w in inner if (p := pick(w, self.said, loop.works, self.lane))]
+            if len(picks) < len(inner) and self.shape.team > 1:
+                found |= {p.fold: p for p in picks}
+        return found
 
     def side_by_side(self) -> int:
         """Returns how many blocks the compiler is to leave registers for, on a multiprocessor."""

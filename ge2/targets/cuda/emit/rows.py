@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import final
 
-from ge2.base.arrays import FLOAT32, FLOAT64
 from ge2.codegen.axes import Loop, Work
 from ge2.codegen.kernel_values import Held
 from ge2.codegen.text import Text, guard
 from ge2.targets.cuda.emit import CudaKernel, Fixed, words
 from ge2.targets.cuda.emit.region import Plain, mentions, tested, unrolled
+from ge2.targets.cuda.emit.roots import prepared
 from ge2.targets.cuda.emit.row_plan import Plan
 from ge2.targets.cuda.emit.row_view import (
     End,
@@ -29,14 +29,12 @@ from ge2.targets.cuda.emit.special_reductions import (
     Pick,
     largest_of,
     paired,
-    pick,
     without,
 )
-from ge2.targets.cuda.emit.words import HELD, OF_PACK, STORED, SUFFIX, Each, Merge, State, widened
+from ge2.targets.cuda.emit.words import HELD, OF_PACK, STORED, Each, Merge, State, widened
 from ge2.targets.cuda.emit.words import Stage as Reduction
 
 # what many elements are divided by, prepared: of these types
-DIVISOR = {FLOAT32: "ge2_divisor", FLOAT64: "ge2_divisor_of_f64"}
 
 
 @final
@@ -48,7 +46,7 @@ class Rows:
         self.shape, self.partials, self.root = plan.shape, plan.partials, plan.root
         self.pack, self.row, self.walked = plan.pack, plan.row, plan.walked
         self.groups, self.lane = plan.groups, plan.lane
-        self.picks: dict[Work, Pick] = self.picked()
+        self.picks = plan.picked()
         self.gone: set[Work] = set()  # works that shorter ways have made needless
         self.waits = False  # whether a row is still on its way into shared memory
 
@@ -126,7 +124,7 @@ class Rows:
         return [RowLoop(at, form, r, count, states, fetch), *inner, End(at, after)]
 
     def led(self) -> list[Text]:
-        """How far a row begins behind a multiple of a pack."""
+        """The distance at which a row begins behind a multiple of a pack."""
         if not self.plan.lead:
             return []
         p = min(self.places.alike, key=lambda p: p.name)
@@ -228,7 +226,7 @@ class Rows:
 
     @property
     def letter(self) -> str:
-        """What the place along a row is called."""
+        """The name of the place along a row."""
         return self.places.letters[self.row[0]] if len(self.row) == 1 else "at"
 
     @property
@@ -315,20 +313,6 @@ class Rows:
         several = len(lines) > 1 or bool(loop) or any(t.pragma or t.body for t in lines)
         return replace(inner, head=head, unroll=unroll, places=tuple(places), braces=several)
 
-    def picked(self) -> dict[Work, Pick]:
-        """The folds that pick an element.
-
-        All wait for another fold of the same stage, so that no result is written over an element
-        that is still to be read.
-        """
-        found: dict[Work, Pick] = {}
-        for loop in self.plan.inner_loops() if len(self.row) == 1 else []:
-            inner = [w for w in loop.works if w.kind == "fold" and w.over == set(self.row)]
-            picks = [p for w in inner if (p := pick(w, self.said, loop.works, self.lane))]
-            if len(picks) < len(inner) and self.shape.team > 1:
-                found |= {p.fold: p for p in picks}
-        return found
-
     def at_once(self, each: Pick) -> list[Text]:
         """Every thread reads the element that is picked."""
         said, known, wider = self.said, self.said.packs, self.said.widened
@@ -375,16 +359,8 @@ class Rows:
 
     def prepared(self, works: Sequence[Work]) -> list[Text]:
         """The numbers of a row that its elements are divided by."""
-        self.said.divisors, lines = {}, []
-        for w in works:
-            if w.step is None or w.step.eqn is None or w.step.eqn.op.name != "div" or w.y is None:
-                continue
-            x, by = w.xs
-            if by in self.said.divisors or w.y.dtype not in DIVISOR or not self.alike(x, by):
-                continue
-            name = self.said.divisors[by] = self.said.fresh("by")
-            made = f"ge2_divisor_{SUFFIX[w.y.dtype]}({self.said.operand(by)})"
-            lines.append(Text(f"const {DIVISOR[w.y.dtype]} {name} = {made};"))
+        said = self.said
+        said.divisors, lines = prepared(works, self.alike, said.fresh, said.operand)
         return lines
 
     def alike(self, x: Held, by: Held) -> bool:
@@ -567,7 +543,7 @@ class Rows:
         """
         p = self.partials.part(w)
         tests = [f"{self.places.letters[a]} == 0" for a in axes if a not in p.axes]
-        return self.places_of([a for a in axes if a in p.axes], before), tests
+        return self.places.among([a for a in axes if a in p.axes], before=before), tests
 
     def met(self, w: Work) -> list[Reduction]:
         """Returns the lines by which the states of threads and teams of a block become one."""
@@ -612,11 +588,3 @@ class Rows:
         again = self.plan.across and w.over <= set(self.row) and len(meetings) == 1
         sizes = f"TEAM, {self.shape.block}{'' if again else ', false'}"
         return words.merge(w, words.state_of(w), f"ge2_team_fold<{sizes}>")
-
-    def places_of(self, axes: Sequence[int], text: str = "") -> str:
-        """Returns which of all elements along some axes, in C order; after those along others."""
-        text = "" if text == "0" else text
-        for a in axes:
-            letter = self.places.letters[a]
-            text = f"({text}) * {self.places.extent(a)} + {letter}" if text else letter
-        return text or "0"

@@ -20,12 +20,12 @@ from ge2.ir.graph import FREE
 from ge2.ops.graphs.region import Region, kind_of
 from ge2.ops.reduce import ArgReduce, Reduce
 from ge2.targets.cuda.emit import CudaKernel, Fixed
-from ge2.targets.cuda.emit.columnwise import Lanes, crosses
+from ge2.targets.cuda.emit.columnwise import Lanes
 from ge2.targets.cuda.emit.lane_view import Stage
 from ge2.targets.cuda.emit.region import Problem
 from ge2.targets.cuda.emit.row_plan import Plan, planned
 from ge2.targets.cuda.emit.rows import Rows
-from ge2.targets.cuda.emit.special_reductions import Kernels
+from ge2.targets.cuda.emit.special_reductions import SECTOR, Kernels, crosses
 from ge2.targets.cuda.emit.words import STORED, WIDEST
 from ge2.targets.cuda.limits import Chip
 from ge2.targets.cuda.tuning import Halves
@@ -324,7 +324,7 @@ class Taken:
 @final
 @record
 class Tiles:
-    """What `templates/cuda/transpose.cu.jinja` prints."""
+    """The view that `templates/cuda/transpose.cu.jinja` prints."""
 
     row: Side
     along: Side
@@ -435,7 +435,21 @@ def has_pairs(region: Region, operands: Operands, chip: Chip) -> bool:
     """True if some of its folds are over pairs, and what they leave is folded again."""
     problem = Problem(region, operands)
     over = {w.over for w in problem.folded}
-    return len(over) > 1 and any(crosses(problem, each, chip.tuning.columns) for each in over)
+    return len(over) > 1 and any(crosses(problem, each, chip) for each in over)
+
+
+def across_rows(region: Region, operands: Operands) -> int:
+    """The bytes beyond their elements that caches hand over for arrays of the whole space which lie
+    across the rows: neighbouring threads read them in sectors of their own.
+    """
+    problem, found = Problem(region, operands), 0
+    sizes = problem.axes.sizes
+    rows = frozenset[int]().union(*(w.over for w in problem.folded if problem.lane in w.over))
+    for p, strides in problem.axes.strides.items():
+        beside = any(strides.get(a) == 1 for a, n in sizes.items() if a not in rows and n > 1)
+        if rows and beside and all(strides.get(a) for a in sizes):
+            found += math.prod(sizes.values()) * max(SECTOR - p.var.type.dtype.itemsize, 0)
+    return found
 
 
 def single(region: Region, operands: Operands, chip: Chip) -> Iterator[Variant]:
@@ -453,7 +467,7 @@ def single(region: Region, operands: Operands, chip: Chip) -> Iterator[Variant]:
         yield Variant("elementwise", once(Lanes(problem, frozenset(), chip).run))
         return
     lane = problem.lane
-    if len(over) == 1 and crosses(problem, over[0], chip.tuning.columns):
+    if len(over) == 1 and crosses(problem, over[0], chip):
         yield Variant(f"pairs over {named(over[0])}", once(Lanes(problem, over[0], chip).run))
         problem = make()
     for axes in sorted(over, key=lambda axes: (-rank(problem, axes), sorted(axes))):

@@ -21,9 +21,8 @@ from ge2.codegen.axes import Work
 from ge2.codegen.kernel_values import Held, Param, Placed
 from ge2.codegen.text import Text
 from ge2.ops.index import Gather
-from ge2.targets.cuda.emit.marks import Marks
 from ge2.targets.cuda.emit.region import Problem, Statements
-from ge2.targets.cuda.emit.words import STORED, WIDEST, Places, widened
+from ge2.targets.cuda.emit.words import STORED, WIDEST, Marks, Places, widened
 from ge2.targets.cuda.tuning import Columns
 
 
@@ -182,7 +181,7 @@ class Windows:
         return Read(p, w, group, parts, operand.offset + whole + 1)
 
     def step(self, p: Param) -> int:
-        """How far an array's elements are apart along the lane."""
+        """The distance of an array's elements along the lane."""
         return self.problem.axes.strides[p][self.places.lane]
 
     def runs(self, at: int, index: Held, apart: int) -> Iterator[Part]:
@@ -313,10 +312,9 @@ class Windows:
         known = self.known(first, said)
         for window in windows:
             lines += self.reading(window, first, known, said)
-        for part in dict.fromkeys(p for r in reads for p in r.parts if p.fixed):
-            if part.at not in fixed:
-                fixed[part.at] = self.named(f"{name}_edge")
-                lines.append(self.edge(part, fixed[part.at], first, known, said))
+        for part in ends_of(reads):
+            fixed[part.at] = self.named(f"{name}_edge")
+            lines.append(self.edge(part, fixed[part.at], first, known, said))
         for each in reads:
             text = self.element(each, windows, fixed)
             if each.work is None:
@@ -337,8 +335,8 @@ class Windows:
         return {a: said.operand(x) for a, x in places if a != self.places.lane}
 
     def tests(self, low: int, high: int, read: Read, said: Statements) -> str:
-        """Where a pack is needed: for packs of the space from `low` on and before `high`, and where
-        the array is along other axes.
+        """The bounds in which a pack is needed: packs of the space from `low` on and before `high`,
+        where the array is along other axes.
         """
         lane, placed = self.places.lane, read.placed
         found = [] if placed is None or read.work is None else [
@@ -406,6 +404,16 @@ class Windows:
                 return f"{window.name}.at[{v}{f' + {by}' if by > 0 else f' - {-by}' if by else ''}]"
         assert not numbers
         return "0"  # of no place of the space
+
+
+def ends_of(reads: Sequence[Read]) -> list[Part]:
+    """The elements that many places have, each once, where any of the reads needs it."""
+    found = dict[int, Part]()
+    for part in (p for r in reads for p in r.parts if p.fixed):
+        had = found.setdefault(part.at, part)
+        begin, end = min(had.begin, part.begin), max(had.end, part.end)
+        found[part.at] = replace(had, begin=begin, end=end)
+    return list(found.values())
 
 
 def is_shifted(reads: Sequence[Read]) -> bool:

@@ -1,11 +1,12 @@
-"""What things are called in a CUDA kernel, how types are spelt, how reductions begin and go on."""
+"""Names in CUDA kernels: of values and of types; the texts of reductions, and of places along axes."""
 
 from __future__ import annotations
 
 import math
 import re
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, ClassVar, final
 
@@ -205,9 +206,9 @@ class Places(AxesParameters):
         """
         return self.letters[axes[0]] if len(axes) == 1 else name
 
-    def among(self, axes: Sequence[int], v: str = "") -> str:
-        """The place among all along some axes, in C order."""
-        text = ""
+    def among(self, axes: Sequence[int], v: str = "", before: str = "") -> str:
+        """The place among all along some axes, in C order, after those `before`, which are others'."""
+        text = "" if before == "0" else before
         for a in axes:
             index = self.at(a, v)
             text = (
@@ -263,7 +264,7 @@ class Places(AxesParameters):
         return self.letters[a] + (f" + {v}" if v and a == self.lane else "")
 
     def back(self, name: str, placed: Placed) -> str:
-        """How many elements after that of the space an array's begins, to be taken from its index."""
+        """The offset of an array's first element in the space, to be subtracted from its index."""
         assert placed.var is not None
         steps = zip(placed.low, self.operands[placed.var].strides, strict=True)
         before = sum(low * step for low, step in steps)
@@ -546,3 +547,59 @@ def power(n: int) -> int:
     (1, 8, 32)
     """
     return 1 << max(n - 1, 0).bit_length()
+
+
+@final
+@dataclass
+class Marks:
+    """Names of places along axes. Along the lane a thread has `pack` neighbours, whose first is at a
+    multiple of that, so one comparison does for many of them.
+    """
+
+    places: Places
+    pack: int
+    names: dict[int, dict[int, str]] = field(default_factory=dict)
+
+    def name(self, n: int, axis: int = -1) -> str:
+        """The name of a place along an axis, or along the lane: equal ones have one, so that what is
+        asked of them is asked once.
+        """
+        a = axis if axis >= 0 else self.places.lane
+        names = self.names.setdefault(a, {})
+        name = names.setdefault(n, f"{self.places.letters[a]}_at{len(names)}")
+        return self.places.size(name, n)
+
+    def upwards(self, n: int) -> int:
+        """The first multiple of a pack that is not less."""
+        return -(-n // self.pack) * self.pack
+
+    @property
+    def end(self) -> int:
+        """The place after the last pack."""
+        return self.upwards(self.places.axes.sizes[self.places.lane])
+
+    def below(self, end: int) -> str:
+        """True of the elements whose place is before one; "" if all are."""
+        return self.compared(end, "<", lambda n: n >= self.end)
+
+    def at_least(self, begin: int) -> str:
+        """True of the elements whose place is not before one; "" if none is."""
+        return self.compared(begin, ">=", lambda n: n <= 0)
+
+    def compared(self, n: int, sign: str, holds: Callable[[int], bool]) -> str:
+        """The comparison of all elements of a pack: those before the n-th, and those from it on."""
+        packs, rest = divmod(n, self.pack)
+        ends = (packs + 1) * self.pack, packs * self.pack
+        before, after = (self.pack_test(end, sign, holds(end)) for end in ends)
+        if not rest or before == after:
+            return "" if after == "true" else after
+        near, far = (before, after) if sign == "<" else (after, before)
+        first = f"v {sign} {rest}"
+        if near == "true":
+            return first if far == "false" else f"({first} || {far})"
+        return f"({first} && {near})" if far == "false" else f"({first} ? {near} : {far})"
+
+    def pack_test(self, n: int, sign: str, holds: bool) -> str:
+        fails = n <= 0 if sign == "<" else n >= self.end
+        letter = self.places.letters[self.places.lane]
+        return "true" if holds else "false" if fails else f"{letter} {sign} {self.name(n)}"

@@ -6,14 +6,14 @@ import math
 from collections.abc import Iterator, Sequence
 from ctypes import CDLL, addressof, c_int64, c_void_p, cast
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, Final, final
 
 from ge2.base.errors import ArgumentError, CompileError
 from ge2.base.record import record
 from ge2.base.source import here
 from ge2.choice.choose import Choice
-from ge2.choice.problem import Family, Problem, Variant, described
+from ge2.choice.problem import Family, Problem, Variant, bytes_of, described
 from ge2.choice.saved import Launch, SavedFamily, written
 from ge2.codegen.layout import copied, counted, filled, is_copy, unspoken, view_copied
 from ge2.codegen.text import Operand, Text, guard
@@ -25,7 +25,14 @@ from ge2.ops.user_ops import Foreign, Own
 from ge2.targets.cuda.device import Caps
 from ge2.targets.cuda.emit import CudaKernel
 from ge2.targets.cuda.emit.special_reductions import Kernels, LibraryLaunch
-from ge2.targets.cuda.emit.split_region import after_one, regional, variants
+from ge2.targets.cuda.emit.split_region import (
+    across_rows,
+    after_one,
+    inhabited,
+    is_divisible,
+    regional,
+    variants,
+)
 from ge2.targets.cuda.emit.words import CUDA, helpers_of
 from ge2.targets.cuda.launch.library_call import STREAM, Function, LibraryCall, Passed, Table
 from ge2.targets.cuda.limits import BLOCK_MOST, GRID_MOST, Chip
@@ -85,6 +92,16 @@ def in_flight(problem: Problem, variant: Variant, kept: int, caps: Caps) -> int:
     return kept * tuning.of_column * size * size // 16
 
 
+@lru_cache(1024)
+def spread(problem: Problem) -> int:
+    """The bytes that a region which may be two reads in vain because arrays lie across its rows."""
+    region = problem.op
+    if not isinstance(region, Region) or not problem.operands or not is_divisible(region):
+        return 0
+    rest = inhabited(region)
+    return 0 if rest is None else across_rows(rest, problem.placed(region.graph))
+
+
 @final
 class CudaRegion(CudaWays):
     name = "region in CUDA"
@@ -97,8 +114,10 @@ class CudaRegion(CudaWays):
         return unspoken(op.graph)
 
     def is_ranked(self, problem: Problem, caps: Caps | None) -> bool:
-        """True if one sum is gone on with, whose rows, or columns, are few."""
-        return isinstance(problem.op, Region) and bool(after_one(problem.op))
+        """True if one sum is gone on with, whose rows, or columns, are few; or if arrays lie across the
+        rows of a region that may be two.
+        """
+        return isinstance(problem.op, Region) and bool(after_one(problem.op) or spread(problem))
 
     def seconds(self, problem: Problem, variant: Variant, caps: Caps) -> float | None:
         """Returns the time; a fold into few results leaves most of a GPU idle, unless it is done in two:
@@ -118,7 +137,7 @@ class CudaRegion(CudaWays):
         if variant.name == "in two":
             return speed.of(problem, passes=1.5, launches=2)
         if not variant.name.startswith("columns"):
-            return speed.of(problem)
+            return speed.of(problem, passes=1 + spread(problem) / max(bytes_of(problem), 1))
         busy = min(1.0, kept * tuning.column / caps.limits.threads)
         return speed.of(problem, passes=1 / max(busy, 1e-6), rate=max(busy, 1e-6))
 

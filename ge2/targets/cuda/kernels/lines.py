@@ -20,11 +20,11 @@ from ge2.ops.sort import ArgSort, Sort, TopK
 from ge2.passes.reads import OrderStatistics
 from ge2.targets.cuda.device import Caps
 from ge2.targets.cuda.emit import CudaKernel, Fixed
+from ge2.targets.cuda.emit.scan_blocks import Access, Scanned
 from ge2.targets.cuda.emit.special_reductions import Kernels
 from ge2.targets.cuda.emit.words import SUFFIX, power
 from ge2.targets.cuda.kernels.generated import NOTHING, CudaWays, Operands
 from ge2.targets.cuda.kernels.moves import OVER, Grid, far, lettered
-from ge2.targets.cuda.kernels.scan_blocks import Access, Scanned
 from ge2.targets.cuda.limits import ASSUMED, GRID_MOST, Chip
 from ge2.targets.cuda.tuning import TopKs
 
@@ -70,7 +70,7 @@ class CudaScan(CudaWays):
 
 
 def unshared(tiles: int, few: bool) -> str:
-    """Why blocks do not share lines of so many tiles; "" if they do."""
+    """The reason why blocks do not share lines of so many tiles; "" if they do."""
     if tiles == 1:
         return "a line is one tile"
     return "" if few else "there are lines enough for all multiprocessors"
@@ -321,7 +321,7 @@ def in_parts(lines: LargestOfLines, parts: int) -> Kernels:
 @final
 @record
 class Ranking:
-    """What the templates in `templates/cuda/top_k` print."""
+    """The view that the templates in `templates/cuda/top_k` print."""
 
     key: str
     index: str
@@ -361,7 +361,7 @@ class LargestOfLines:
 
     @property
     def long(self) -> str:
-        """Why a few threads do not rank a line; "" if they do."""
+        """The reason why a few threads do not rank a line; "" if they do."""
         most = self.chip.tuning.top_k.ranked
         return f"a line has {self.n} elements, more than {most}" if self.n > most else ""
 

@@ -42,7 +42,7 @@ from ge2.targets.cuda.launch.library_call import (
     extension_or,
     masked,
 )
-from ge2.targets.cuda.load.toolkit import LIBRARY
+from ge2.targets.cuda.load import LIBRARY
 from ge2.targets.cuda.tuning import Launches
 
 if TYPE_CHECKING:
@@ -441,7 +441,7 @@ class Access:
 @final
 @mutable
 class Touched:
-    """Who wrote some bytes last, and who read them since."""
+    """The last writer of some bytes, and their readers since."""
 
     first: int
     last: int

@@ -14,7 +14,7 @@ from weakref import finalize
 from ge2.base.errors import DeviceError
 from ge2.base.record import mutable
 from ge2.base.source import size_words
-from ge2.targets.cuda.load.toolkit import LIBRARY, words
+from ge2.targets.cuda.load import LIBRARY, words
 
 
 class Gpu(Protocol):
@@ -316,7 +316,7 @@ class Range:
 
 
 class Lease:
-    """What an array of a range holds."""
+    """The contents of an array of a range."""
 
 
 @final

@@ -32,10 +32,10 @@ from ge2.targets.cuda.launch.library_call import (
     knows,
 )
 from ge2.targets.cuda.limits import Limits
+from ge2.targets.cuda.load import broken, check_process, context, driver, resident_blocks
 from ge2.targets.cuda.load.arena import Arenas, DriverAddresses, Scratch, loaded
 from ge2.targets.cuda.load.libraries import Blas, Graphs, frontend, on
 from ge2.targets.cuda.load.nvrtc import Binary, Order, compile, compile_all, key_of, missing
-from ge2.targets.cuda.load.toolkit import broken, check_process, context, driver, resident_blocks
 
 # -------- A GPU as a device: its limits, CuPy as its array module, and CUDA sources as kernels that
 # are loaded on it.
@@ -405,7 +405,7 @@ class EventClock:
 @final
 @record
 class Load:
-    """How much is done to measure it: bytes that are copied, blocks that
+    """The amount of work by which it is measured: bytes that are copied, blocks that
     compute, and rounds of each.
     """
 

@@ -41,7 +41,7 @@ from ge2.targets.cuda.launch.library_call import (
     Wanted,
     WantedAttention,
 )
-from ge2.targets.cuda.load.toolkit import library_path
+from ge2.targets.cuda.load import library_path
 from ge2.targets.cuda.products import Matrix
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from ge2.base.config import config
 from ge2.base.errors import ArgumentError, CompileError, CompilerTrouble
 from ge2.base.record import after_fork, record
 from ge2.base.source import logger, pattern, templates
-from ge2.targets.cuda.load.toolkit import Nvrtc, nvrtc, place
+from ge2.targets.cuda.load import Nvrtc, loaded_nvrtc, place
 
 if TYPE_CHECKING:
     import ctypes
@@ -49,7 +49,7 @@ AROUND: Final = 2  # lines that are shown before and behind the one at fault
 @final
 @record
 class Usage:
-    """What a kernel takes of the device.
+    """The resources that a kernel takes of the device.
 
     `stack`, `spills`, `shared`: bytes, of shared memory the fixed ones.
 
@@ -211,7 +211,7 @@ HEAD: Final = struct.Struct("<QQ")  # bytes of the cubin, bytes of the log
 @final
 @record
 class Order:
-    """What is to be compiled. `name`: the file's in messages; "": that of the first kernel in it.
+    """A source to be compiled. `name`: the file's in messages; "": that of the first kernel in it.
 
     `about` is for a list of the cache.
 
@@ -295,7 +295,7 @@ def ptx(source: str, name: str) -> bytes:
     key = content_key("ptx", VERSION, place().identity, *PTX_FLAGS, source)
     found = cache().get(key)
     if found is None:
-        tools = nvrtc()
+        tools = loaded_nvrtc()
         with _program(tools, order) as program:
             _built(tools, program, order, [option.encode() for option in PTX_FLAGS])
             found = VERSION_LINE.sub(b".version 7.0", _read(tools, program, "PTX"), count=1)
@@ -391,7 +391,7 @@ def _compiled(order: Order, key: str) -> Binary:
     if prebuilt := BINARY.fullmatch(order.source):
         with open(prebuilt[1], "rb") as file:
             return Binary(file.read(), "", order.arch, key)
-    tools = nvrtc()
+    tools = loaded_nvrtc()
     began = time.monotonic()
     try:
         cubin, log = _asked(tools, order)

@@ -33,8 +33,8 @@ from ge2.ops.graphs.loops import ScanLoop
 from ge2.ops.graphs.region import Resident, readers_of
 from ge2.passes.context import NOTHING, Context
 from ge2.passes.simplify import CALLS
-from ge2.targets.c.blas import services
 from ge2.targets.c.kernels.attention import CApart, CAttention, CAttentionBackward
+from ge2.targets.c.libraries import services
 from ge2.targets.c.tuning import Caps as CCaps
 from ge2.targets.cuda.device import Caps
 from ge2.targets.cuda.emit.words import FAR

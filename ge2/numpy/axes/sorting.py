@@ -15,6 +15,10 @@ from ge2.ir import type_of
 from ge2.numpy import elementwise as e
 from ge2.numpy.access import checked_index, getitem
 from ge2.numpy.access.selecting import take, take_along_axis
+from ge2.numpy.axes import any as any_of
+from ge2.numpy.axes import mean, weights_like, with_ones
+from ge2.numpy.axes import sum as total
+from ge2.numpy.axes.scans import cumsum
 from ge2.numpy.composite import choose_by, concatenate, imag, known_elements, no_out, real
 from ge2.numpy.promotion import (
     Axes,
@@ -27,10 +31,6 @@ from ge2.numpy.promotion import (
     one_axis,
     reshape,
 )
-from ge2.numpy.reductions import any as any_of
-from ge2.numpy.reductions import mean, weights_like, with_ones
-from ge2.numpy.reductions import sum as total
-from ge2.numpy.scans import cumsum
 from ge2.numpy.shapes import flip, moveaxis, part, ravel
 from ge2.ops.elementwise import COMPLEX_OF
 from ge2.ops.sort import ArgSort, SearchSorted, Sort, TopK
@@ -113,7 +113,7 @@ def check_kth(a: Any, kth: Any, axis: int | None, kind: str) -> None:
         raise ArgumentError(what, where=here(), fix="leave out kind=")
     x, at = in_order(a, axis, None)
     wanted, n = known_elements(array(kth)), type_of(x).shape[at]
-    if wanted is None:
+    if wanted is None or not type_of(x).size:
         return
     if wanted.dtype.kind not in "iu":
         what = f"Partition index must be integer; got {type_of(wanted)}"
@@ -168,7 +168,11 @@ def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Any:
             where=here(),
             fix="a.ravel()",
         )
-    line = line if sorter is None else take(line, sorter)
+    if sorter is not None:
+        if type_of(array(sorter)).shape != type_of(line).shape:
+            what = f"sorter.size must equal a.size; got {type_of(array(sorter))}, {type_of(line)}"
+            raise ArgumentError(what, where=here(), fix="sorter=np.argsort(a)")
+        line = take(line, sorter)
     dtype = common_dtype((line, values))
     return SearchSorted(side)(cast(line, dtype), cast(values, dtype))
 
@@ -339,7 +343,7 @@ def averaged(n: Any, q: Any) -> Any:
     """The next place, or between two where q n is whole."""
     place = inverted(n, q)
     low = e.floor(place)
-    return e.add(low, choose_by(e.equal(place, low), 0.5, 1.0))
+    return choose_by(e.equal(place, low), e.add(low, 0.5), e.add(low, 1.0))
 
 
 def closest(n: Any, q: Any) -> Any:
