@@ -374,8 +374,8 @@ class Products:
     # predicted clocks up to which ours is taken: the library's least is 5 us or 8,800
     most: int = 7000
     elements: int = 1 << 19  # of an operand or the result, at most
-    # terms of float32 up to which the bytes of a large result take longer than its products, of which
-    # ours does this part of what lanes can
+    # terms of float32 up to which the bytes of a large result take longer than its products, and the
+    # part of what lanes can that ours does: estimated by its instructions
     outer: int = 32
     large: int = 1 << 26
     outer_rate: float = 0.75
