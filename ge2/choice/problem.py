@@ -188,6 +188,8 @@ class Family(ABC, Generic[Caps, Code]):
     kin: ClassVar[str] = ""  # the family of whose predictions its own are made
     # whether results may be written over arrays of which the same elements are read
     over: ClassVar[bool] = True
+    # whether its kernels write results of any strides, as parts of other arrays are
+    anywhere: ClassVar[bool] = False
 
     def serves(self, op: Op) -> bool:
         """True if kernels of the family are for operations of this kind; others it is not asked for."""

@@ -209,7 +209,9 @@ def view_copied(op: Op, x: ArrayType, to: ArrayType, source: Operand, target: Op
         seen = replace(source, offset=found.offset, strides=found.strides)
         return copied(to, to, seen, target)
     # the same order in another shape
-    return copied(x, x, source, replace(target, strides=strides_of(x.shape)))
+    lies = reshaped(Layout(target.offset, target.strides), to.shape, x.shape)
+    assert lies is not None, "it is no part of an array whose axes are apart"
+    return copied(x, x, source, replace(target, offset=lies.offset, strides=lies.strides))
 
 
 def joined(
@@ -236,6 +238,17 @@ def zeros_around(to: ArrayType, target: Operand, low: Dims, shape: Dims) -> list
         filled(to.with_shape(part), None, target.part(start, ones))
         for start, part in around(low, shape, to.shape)
     ]
+
+
+def copied_around(
+    x: ArrayType, low: Dims, shape: Dims, source: Operand, target: Operand
+) -> list[Moved]:
+    """Copies of an array to where another of its shape is, but for a box in it."""
+    ones, found = (1,) * x.ndim, list[Moved]()
+    for start, size in around(low, shape, x.shape):
+        part = x.with_shape(size)
+        found.append(copied(part, part, source.part(start, ones), target.part(start, ones)))
+    return found
 
 
 def around(low: Dims, shape: Dims, whole: Dims) -> list[tuple[Dims, Dims]]:

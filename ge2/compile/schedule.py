@@ -12,29 +12,37 @@ from ge2.base.record import collector_paused
 from ge2.choice.choose import choose
 from ge2.choice.problem import Problem, prefs
 from ge2.codegen.kernel_values import safe
-from ge2.codegen.layout import Layout, reshaped, viewed
+from ge2.codegen.layout import Layout, viewed
 from ge2.codegen.layout import plain as layout_of
 from ge2.compile.pipeline import TUNING, Tuning, rewritten
-from ge2.compile.steps import NATIVE, before, in_place, is_mappable, kind_of, places_in, write_over
+from ge2.compile.steps import (
+    NATIVE,
+    before,
+    in_place,
+    is_anywhere,
+    is_mappable,
+    is_small,
+    kind_of,
+    places_in,
+    write_over,
+)
 from ge2.compile.writes import Box, join_update, made_at_checked, reads_elsewhere, saved_views
 from ge2.ir import Atom, Eqn, Graph, Names, Var, makers_of
 from ge2.ops.attention.ops import FusedBackward
+from ge2.ops.dot import DotGeneral
 from ge2.ops.graphs.contraction import is_contraction
 from ge2.ops.graphs.region import Region
 from ge2.ops.index import Gather, UpdateSlice
-from ge2.ops.shape import (
-    Barrier,
-    Concatenate,
-    Pad,
-    Reshape,
-    Transpose,
-)
+from ge2.ops.shape import Barrier, Reshape, Transpose
 from ge2.passes.context import Context
 from ge2.program import CONTROL, END, WRITES, Buffer, Program, Step, may_fail, origin, overwritten
 from ge2.targets import Library
 from ge2.targets.c.loops import CLoop, carried, held
 
 Inner = Callable[[Eqn, int], Program]  # graph `i` of a loop or a branch as a program
+Made = Sequence[
+    tuple[Var, Layout]
+]  # values that are one, the one that a step makes last, and where
 
 
 def on_assumed_gpu(eqn: Eqn, i: int) -> Program:
@@ -336,89 +344,77 @@ class Scheduler:
                 self.there.setdefault(n, set()).add((i, k))
 
     def join(self) -> None:
-        """Parts that a region computes for a concatenation, or a
-        padding, alone are made where they go.
+        """Parts that a step computes for a concatenation, or a padding, alone are made where they
+        go.
         """
         for n, eqn in reversed(list(enumerate(self.graph.eqns))):  # the outer of two first
-            whole = self.buffers[eqn.outs[0]] if eqn.outs else None
-            if self.kinds[n] == "kernel" and isinstance(eqn.op, UpdateSlice) and self.target == "c":
-                join_update(self, n, eqn)
-            if self.kinds[n] != "kernel" or whole is None:
+            if self.kinds[n] != "kernel" or not eqn.outs:
                 continue
+            if isinstance(eqn.op, UpdateSlice):
+                join_update(self, n, eqn)
+                continue
+            whole = self.buffers[eqn.outs[0]]
             around = self.layouts.get(eqn.outs[0])
             if whole.base is not None:  # what writes into it later, or holds it, has its memory
-                if self.target != "c" or (around is not None and eqn.outs[0] not in self.parts):
+                if around is not None and eqn.outs[0] not in self.parts:
                     continue
                 whole = whole.base
-            for i, place in places_in(eqn, around).items():
-                if self.target == "cuda" and self.write_cotangent(eqn.inputs[i], place, whole):
-                    self.there.setdefault(n, set()).add((0, i))
-                    continue
-                made = self.made_for(eqn.inputs[i], place)
-                if made is not None:
-                    x, layout = made
-                    source = self.buffers[x]
-                    self.layouts[x] = layout
-                    self.parts.add(x)
-                    source.storage, source.base = "view", whole
-                    whole.first = min(whole.first, source.first)
-                    self.there.setdefault(n, set()).add((0, i))
+            found = {
+                i: made
+                for i, place in places_in(eqn, around).items()
+                if (made := self.made_for(eqn.inputs[i], place))
+            }
+            if self.target == "cuda" and is_small(eqn, found):
+                continue
+            for i, made in found.items():
+                self.put(made, whole)
+                self.parts.add(made[-1][0])
+                self.there.setdefault(n, set()).add((0, i))
 
-    def made_for(self, a: Atom, place: Layout) -> tuple[Var, Layout] | None:
-        """The result of a region that is `a`, perhaps reshaped, read by nothing else; where it
-        goes. In C also arrays that are joined.
-        """
-        if not isinstance(a, Var) or self.reads[a] > 1:
-            return None
-        maker = self.makers.get(a)
-        if maker is not None and isinstance(maker.op, Reshape) and isinstance(maker.inputs[0], Var):
-            x = maker.inputs[0]
-            layout = reshaped(place, a.type.shape, x.type.shape)
-            if self.buffers[a].storage != "view" or layout is None:
-                return None
-            a, place, maker = x, layout, self.makers.get(x)
-        source = self.buffers[a]
-        makes = (Region, Concatenate, Pad) if self.target == "c" else (Region,)
-        if (
-            maker is None
-            or not isinstance(maker.op, makes)
-            or source.storage != "arena"
-            or a in self.layouts
-            or self.reads[a] > 1
-            or (is_contraction(maker.op) and not is_mappable(place, a))
-        ):
-            return None
-        return (a, place) if self.kinds[source.first] == "kernel" else None
-
-    def write_cotangent(self, a: Atom, place: Layout, whole: Buffer) -> bool:
-        """Has attention's backward kernel write a cotangent of queries, keys or values at `place` in the
-        concatenation `whole`, if input `a` of that is such a cotangent, reshaped or transposed; these
-        reshapes and transposes become views. True if it does.
-        """
-        chain = list[tuple[Var, Layout]]()
-        while isinstance(a, Var) and self.reads[a] == 1:
-            maker = self.makers.get(a)
-            chain.append((a, place))
-            if maker is None or not isinstance(maker.op, Reshape | Transpose):
-                break
-            found = before(maker, place)
-            if found is None:
-                return False
-            a, place = maker.inputs[0], found
-        else:
-            return False
-        if maker is None or not isinstance(maker.op, FusedBackward) or maker.outs.index(a) > 2:
-            return False
-        made = self.buffers[a]
-        if made.storage != "arena" or a in self.layouts or not is_mappable(place, a):
-            return False
-        whole.first = min(whole.first, made.first)
-        for v, layout in chain:
-            self.kinds[self.number(v)] = "kernel" if v is a else "view"
+    def put(self, made: Made, whole: Buffer) -> None:
+        """Has a part be made where it goes in `whole`, and what it is called before that be a view."""
+        for v, layout in made:
+            n = self.number(v)
+            self.kinds[n] = "view" if v is not made[-1][0] else self.kinds[n]
             self.buffers[v].storage, self.buffers[v].base = "view", whole
             self.layouts[v] = layout
-        self.parts.add(a)
-        return True
+        whole.first = min(whole.first, self.buffers[made[-1][0]].first)
+
+    def made_for(self, a: Atom, place: Layout) -> Made:
+        """The result of a step that is `a`, perhaps reshaped or transposed, read by nothing else: the
+        values on the way to it, it last, and where each goes; none if it is not made there.
+        """
+        found = list[tuple[Var, Layout]]()
+        while isinstance(a, Var) and self.reads[a] == 1:
+            found.append((a, place))
+            maker = self.makers.get(a)
+            if maker is None or not isinstance(maker.op, Reshape | Transpose):
+                break
+            lies = before(maker, place)
+            if lies is None:
+                break
+            a, place = maker.inputs[0], lies
+        for n in reversed(range(len(found))):  # the first of them that is a step
+            way = [self.makers[v].op for v, _ in found[:n]]
+            if self.makes(*found[n], any(isinstance(op, Transpose) for op in way)):
+                return found[: n + 1]
+        return ()
+
+    def makes(self, a: Var, place: Layout, transposed: bool) -> bool:
+        """True if the step that makes a value can do so at a place in another array."""
+        maker, source = self.makers.get(a), self.buffers[a]
+        if maker is None or source.storage != "arena" or a in self.layouts:
+            return False
+        op, kind = maker.op, self.kinds[self.number(a)]
+        if isinstance(op, FusedBackward):
+            return self.target == "cuda" and maker.outs.index(a) <= 2 and is_mappable(place, a)
+        if is_contraction(op) or (isinstance(op, DotGeneral) and self.target == "cuda"):
+            return kind in ("kernel", "matmul") and not transposed and is_mappable(place, a)
+        ordered = not isinstance(op, (Region, Gather) if self.target == "cuda" else (Region,))
+        if isinstance(op, Reshape) and before(maker, place) is None:
+            return False
+        fits = kind in ("kernel", "copy") and not (transposed and ordered)
+        return fits and is_anywhere(op, self.target)
 
     def over_alone(self, eqn: Eqn, x: Atom) -> bool:
         """True if an equation may write over an array: what else it reads of

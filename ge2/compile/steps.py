@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, final
 
 from ge2.choice.choose import Choice
 from ge2.choice.problem import Family, Problem
 from ge2.codegen.kernel_values import Blocks
 from ge2.codegen.layout import Layout, plain, reshaped
-from ge2.compile.catalog import select
+from ge2.compile.catalog import catalog_of, select
 from ge2.compile.writes import is_view
-from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Var, makers_of
+from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Op, Var, makers_of
 from ge2.ops.graphs.contraction import ProductSteps, is_contraction, steps_of
 from ge2.ops.graphs.region import InRuns, Region, readers_of
 from ge2.ops.index import Gather
@@ -85,6 +85,23 @@ def places_in(eqn: Eqn, around: Layout | None) -> dict[int, Layout]:
         offset = sum(n * s for n, s in zip(op.low, whole.strides, strict=True))
         return {0: Layout(whole.offset + offset, whole.strides)}
     return {}
+
+
+def is_anywhere(op: Op, target: str) -> bool:
+    """True if all kernels of an operation write results of any strides."""
+    found = [f for f in catalog_of(target) if f.serves(op) and not isinstance(f, Library)]
+    return bool(found) and all(f.anywhere for f in found)
+
+
+def is_small(eqn: Eqn, there: Collection[int]) -> bool:
+    """True if a GPU joins arrays in one launch, which takes as long as the copy of one of several
+    parts that are not made in their places.
+    """
+    from ge2.targets.cuda.limits import ASSUMED
+
+    most, parts = ASSUMED.tuning.joins, {i for i, a in enumerate(eqn.inputs) if a.type.size}
+    few = len(parts) <= most.parts and eqn.outs[0].type.size <= most.elements
+    return few and len(parts - set(there)) > 1
 
 
 def before(eqn: Eqn, place: Layout) -> Layout | None:

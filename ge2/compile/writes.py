@@ -6,10 +6,10 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from itertools import starmap
-from typing import TYPE_CHECKING, Any, Protocol, final
+from typing import TYPE_CHECKING, Any, Final, Protocol, final
 
 from ge2.base.command import Provisional
-from ge2.codegen.layout import Layout, plain
+from ge2.codegen.layout import Layout, around, plain
 from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Op, Var, makers_of, without_dead_code
 from ge2.ops.index import Indexed, UpdateSlice
 from ge2.ops.shape import BroadcastInDim, Identity, Pad, Reshape, Slice, StopGradient, Transpose
@@ -42,7 +42,8 @@ if TYPE_CHECKING:
         def number(self, a: Atom) -> int: ...
         def is_elementwise(self, eqn: Eqn, i: int, x: Var) -> bool: ...
         def in_place(self, n: int, i: int, x: Var) -> bool: ...
-        def made_for(self, a: Atom, place: Layout) -> tuple[Var, Layout] | None: ...
+        def made_for(self, a: Atom, place: Layout) -> Sequence[tuple[Var, Layout]]: ...
+        def put(self, made: Sequence[tuple[Var, Layout]], whole: Buffer) -> None: ...
 
 
 # -------- Zeros that are written by slices are the largest slice, padded, and the others written
@@ -383,6 +384,9 @@ def read_later(graph: Graph, x: Var, first: int) -> set[Atom] | None:
 # anywhere else. If y is a copy, the region writes into the copy, and the rest is copied around it.
 
 
+LARGE: Final = 1 << 18  # elements whose copy takes a GPU longer than two launches
+
+
 def join_update(scheduler: Scheduler, n: int, eqn: Eqn) -> None:
     """Has the region whose result step `n` writes into a slice make it there,
     if that is the same.
@@ -393,7 +397,7 @@ def join_update(scheduler: Scheduler, n: int, eqn: Eqn) -> None:
     if (
         out in scheduler.layouts
         or x in scheduler.layouts
-        or not (lent or copied_around(scheduler, x, op))
+        or not (lent or is_copied_around(scheduler, x, u, op))
     ):
         return
     strides = plain(out.type.shape).strides
@@ -402,25 +406,25 @@ def join_update(scheduler: Scheduler, n: int, eqn: Eqn) -> None:
         tuple(a * s for a, s in zip(op.step, strides, strict=True)),
     )
     found = scheduler.made_for(u, place)
-    if found is None:
+    if not found:
         return
-    part, layout = found
+    part, layout = found[-1]
     source, whole = scheduler.buffers[part], scheduler.buffers[out]
     home = whole.base or whole
     if lent and not Undisturbed(scheduler, n, home, source.first).by(part, layout):
         return
-    scheduler.layouts[part] = layout
-    source.storage, source.base = "view", home
-    home.first, home.last = min(home.first, source.first), max(home.last, source.last)
+    scheduler.put(found, home)
+    home.last = max(home.last, source.last)
     scheduler.there.setdefault(n, set()).add((0, 1))
 
 
-def copied_around(scheduler: Scheduler, x: Atom, op: UpdateSlice) -> bool:
-    """True if the rest of an array can be copied around the slice, and not
-    written in the caller's memory.
+def is_copied_around(scheduler: Scheduler, x: Atom, u: Atom, op: UpdateSlice) -> bool:
+    """True if the rest of an array can be copied around the slice, and not written in the caller's
+    memory; on a GPU, where each copy is a launch, if that takes no longer.
     """
     kept = isinstance(x, Var) and x not in scheduler.donated and x not in scheduler.written.values()
-    return kept and set(op.step) <= {1}
+    quick = scheduler.target != "cuda" or len(around(op.start, u.type.shape, x.type.shape)) <= 2
+    return kept and set(op.step) <= {1} and (quick or u.type.size > LARGE)
 
 
 class Undisturbed:

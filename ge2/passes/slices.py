@@ -10,6 +10,7 @@ from ge2.ops.elementwise import ADD, MUL
 from ge2.ops.graphs.region import readers_of
 from ge2.ops.index import Gather, Indexed
 from ge2.ops.pointlike import Pointlike
+from ge2.ops.reduce import Running
 from ge2.ops.shape import BroadcastInDim, Concatenate, Iota, Pad, Slice
 from ge2.passes.context import NOTHING, Context
 
@@ -48,7 +49,8 @@ def slices_first(graph: Graph, context: Context = NOTHING) -> Graph:
 
     padded, worked = sums_of_pads(graph), worked_on(graph)
 
-    def may(y: Var, parts: Parts) -> bool:
+    def may(eqn: Eqn, parts: Parts) -> bool:
+        (y,) = eqn.outs
         if y not in worked or is_covered(y, parts, most):
             return y in worked
         return is_covered(y, parts) and (y in padded or all(map(moves, parts.values())))
@@ -77,9 +79,30 @@ def worked_on(graph: Graph) -> set[Atom]:
     return found
 
 
-def pushed(graph: Graph, may: Callable[[Var, Parts], bool]) -> Graph:
-    """The graph with slices before the elementwise work of which nothing else is read, where they
-    `may` be: asked of each of its results, with the slices of that.
+def scans_of_slices(graph: Graph, context: Context = NOTHING) -> Graph:
+    """The graph with slices before scans of which nothing but the first results is read: a sum up to
+    each element, that one not among them, is made where it is joined to a zero.
+    """
+    if not any(isinstance(e.op, Running) for e in graph.eqns):
+        return graph
+    return pushed(graph, has_the_first, (Running,))
+
+
+def has_the_first(eqn: Eqn, parts: Parts) -> bool:
+    """True of a scan with one slice, which has its results up to some place."""
+    op, (cut, *others) = eqn.op, parts
+    if not isinstance(op, Running) or others or cut.step[op.axis] != 1:
+        return False
+    ends = (eqn.outs[0].type.shape[op.axis], cut.stop) if op.reverse else (0, cut.start)
+    return ends[0] == ends[1][op.axis]
+
+
+WORK = (Pointlike, BroadcastInDim, Iota)
+
+
+def pushed(graph: Graph, may: Callable[[Eqn, Parts], bool], work: tuple[type, ...] = WORK) -> Graph:
+    """The graph with slices before `work` of which nothing else is read, where they `may` be: asked
+    of each equation, with the slices of its result.
     """
     parts, same = slices_of(graph)
     reads = Counter(
@@ -89,9 +112,9 @@ def pushed(graph: Graph, may: Callable[[Var, Parts], bool]) -> Graph:
     gone: set[Var] = set()
     windows = gathers_of_windows(graph, parts)
     for eqn in reversed(graph.eqns):
-        if isinstance(eqn.op, Pointlike | BroadcastInDim | Iota) or windows & {*eqn.outs}:
+        if isinstance(eqn.op, work) or windows & {*eqn.outs}:
             (y, *others) = eqn.outs
-            if y in parts and not others and not reads[y] and may(y, parts[y]):
+            if y in parts and not others and not reads[y] and may(eqn, parts[y]):
                 gone.add(y)
                 reads.subtract(a for a in eqn.inputs if isinstance(a, Var))
                 for op in parts[y]:
@@ -121,7 +144,7 @@ def gathers_of_windows(graph: Graph, parts: dict[Var, Parts]) -> set[Var]:
     numbers: set[Atom] = set()  # values that are the same in every call
     found: set[Var] = set()
     for eqn in graph.eqns:
-        made = isinstance(eqn.op, Pointlike | BroadcastInDim | Iota)
+        made = isinstance(eqn.op, WORK)
         if made and all(isinstance(a, Literal) or a in numbers for a in eqn.inputs):
             numbers.update(eqn.outs)
         elif isinstance(eqn.op, Gather) and eqn.outs[0] in parts and numbers >= {*eqn.inputs[1:]}:
@@ -154,7 +177,7 @@ def is_little(y: Var, parts: Parts) -> bool:
 
 def little_first(graph: Graph, context: Context = NOTHING) -> Graph:
     """The graph with slices before work of whose results less than half is read."""
-    return pushed(graph, is_little)
+    return pushed(graph, lambda e, parts: is_little(e.outs[0], parts))
 
 
 def slice_within(eqn: Eqn, op: Slice, x: Atom) -> Slice | None:

@@ -75,6 +75,7 @@ VARIANTS = {
         "sums at indices by the first": r"the first update of a place adds all of them",
         "sums at indices by rank": r"ge2_rank\(",
         "sums at indices by digits": r"ge2_digit_moves\(",
+        "sums at indices by digits in tiles": r"ge2_digit_tile_moves<",
         "sums at indices in windows": r"/\* A partial sum\.",
         "largest in parts": r"/\* A top_k of parts\.",
         "persistent block": r"/\* A resident kernel\.",

@@ -228,12 +228,16 @@ def added(x: Any, updates: Any, index: Any, chip: Limits = EMULATED) -> list[Any
     return [*results(programs, 0, 1, 2, chip=chip), *programs.wanted]
 
 
-# by counting, and by digits, where no block has all sums
-RANKED = [planned_by(EMULATED, "scatters", ranges=0, ranked=n) for n in (1 << 13, 16)]
+# by counting, by digits in few launches, and in more, where no block has all sums
+RANKED = [
+    planned_by(EMULATED, "scatters", ranges=0, ranked=n, in_tiles=some)
+    for n, some in ((1 << 13, 1 << 18), (16, 1 << 18), (16, 0))
+]
+WAYS = ["ranked", "tiles", "digits"]
 
 
 @pytest.mark.exhaustive("chip", table="order of sums")
-@pytest.mark.parametrize("chip", RANKED, ids=["ranked", "digits"])
+@pytest.mark.parametrize("chip", RANKED, ids=WAYS)
 def test_short_sums_are_in_the_order_of_the_indices(chip: Limits, rng: np.random.Generator) -> None:
     """So they have the reference's bits, however the updates are ordered and
     whatever comes first.
@@ -246,7 +250,7 @@ def test_short_sums_are_in_the_order_of_the_indices(chip: Limits, rng: np.random
 
 
 @pytest.mark.exhaustive("chip", table="order of sums")
-@pytest.mark.parametrize("chip", [*RANKED, EMULATED], ids=["ranked", "digits", "others"])
+@pytest.mark.parametrize("chip", [*RANKED, EMULATED], ids=[*WAYS, "others"])
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, np.float64], ids=str)
 def test_sums_of_zeros_are_written_whole(
     dtype: Any, chip: Limits, rng: np.random.Generator
@@ -298,7 +302,7 @@ def test_zeros_keep_their_sign() -> None:
 
 
 @pytest.mark.exhaustive("chip", table="order of sums")
-@pytest.mark.parametrize("chip", RANKED, ids=["ranked", "digits"])
+@pytest.mark.parametrize("chip", RANKED, ids=WAYS)
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, np.int32, np.uint8], ids=str)
 def test_extremes_have_the_references_bits(
     dtype: Any, chip: Limits, rng: np.random.Generator
@@ -336,7 +340,10 @@ def test_which_kernels_add() -> None:
     assert kernels(f32, 65) == ["placing", "ranking", "partial_sum", "sum_by_place"]
     assert kernels(f32, 8193) == ["block_sum", "merged_sum"]
     summed = ["partial_sum", "sum_by_place"]
-    assert kernels(f32, 8193, 1 << 16) == ["placing", *ordered, *ordered, *summed]
+    assert kernels(f32, 8193, 1 << 16) == ["placing", *["digit_move"] * 2, *summed]
+    assert kernels(f32, 8193, 1 << 19) == ["placing", *["digit_move"] * 3, *summed]
+    many = kernels(f32, (1 << 18) + 1, 1 << 18)
+    assert many == ["placing", *ordered, *ordered, *ordered, *summed]
 
 
 def test_no_two_threads_meet() -> None:
@@ -534,11 +541,16 @@ extern "C" __global__ void __launch_bounds__(256) moved(
     int *order, int *sorted) {
     ge2_digit_moves(places, numbers, n, shift, tile, counts, totals, order, sorted);
 }
+extern "C" __global__ void __launch_bounds__(1024) in_tiles(
+    const int *places, const int *numbers, int n, int turn, int last, int *counts, int *order, int *sorted) {
+    if (last) ge2_digit_tile_moves<6, 2048, true>(places, numbers, n, turn, counts, order, sorted);
+    else ge2_digit_tile_moves<6, 2048, false>(places, numbers, n, turn, counts, order, sorted);
+}
 """
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("size", [*SIZES, 2047, 2048, 2049])
+@pytest.mark.parametrize("size", [*SIZES, 2047, 2048, 2049, 5000])
 def test_the_order_of_places(size: int, rng: np.random.Generator) -> None:
     module = ShimDevice(seed=size).module(ORDER)
     for high in (1, 3, 250, 70_000):
@@ -551,6 +563,21 @@ def test_the_order_of_places(size: int, rng: np.random.Generator) -> None:
         np.testing.assert_array_equal(ordered, places[wanted])
         tile = (256, 2048)[high % 2]
         np.testing.assert_array_equal(by_digits(module, places, high, tile), wanted)
+        np.testing.assert_array_equal(by_tiles(module, places, high), wanted)
+
+
+def by_tiles(module: Any, places: Any, high: int) -> Any:
+    n, tiles, turns = len(places), -(-len(places) // 2048), -(-high.bit_length() // 6)
+    counts = np.zeros((turns, tiles, 64), np.int32)
+    np.add.at(counts[0], (np.arange(n) // 2048, places & 63), 1)
+    numbers: Any = None
+    for turn in range(turns):
+        order, ordered = np.empty((2, n), np.int32)
+        sizes = np.int32(n), np.int32(turn), np.int32(turn + 1 == turns)
+        given_: Sequence[Any] = (places, numbers, *sizes, counts, order, ordered)
+        module.get_function("in_tiles")((tiles,), (1024,), given_)
+        places, numbers = ordered, order
+    return numbers
 
 
 def by_digits(module: Any, places: Any, high: int, tile: int) -> Any:

@@ -78,6 +78,10 @@ def dropped(x: Any) -> Any:
     return np.where(random.bits(random.key(3), (6, 4)) > 1 << 31, x, 0)
 
 
+def exclusive(x: Any) -> Any:
+    return np.concatenate([np.zeros_like(x[:1]), np.cumsum(x, 0)[:-1]])
+
+
 def layer(x: Any, w: Any) -> Any:
     return np.tanh(x @ w + 1)
 
@@ -86,12 +90,12 @@ PROGRAMS: dict[str, dict[str, tuple[Any, ...]]] = {
     "c": {
         "strong": (branched, X, 3), "counted": (picked, X, INDEX), "writes": (filled, X),
         "grounded": (rounds, X), "with_copies": (swapped, X, X + 1), "views_first": (written, X, INDEX),
-        "checked_early": (written, X, INDEX), "reads_first": (read_later, X),
+        "checked_early": (written, X, INDEX), "reads_first": (read_later, X), "scans_of_slices": (exclusive, X),
     },
     "shim": {
         "counted": (picked, X, INDEX), "contractions": (layer, X, W), "indexed": (compared, X, INDEX),
         "drawn": (dropped, X), "resident": (rounds, X), "views_first": (written, X, INDEX),
-        "reads_first": (read_later, X),
+        "reads_first": (read_later, X), "scans_of_slices": (exclusive, X),
     },
 }  # fmt: skip
 CASES = [(executor, name) for executor, each in PROGRAMS.items() for name in each]

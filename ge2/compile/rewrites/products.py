@@ -51,7 +51,9 @@ def gated_products(graph: Graph, context: Context) -> Graph:
         return graph
     pointlike = {v for each in whole.values() for v in each}
     beside = {a for v in pointlike - {*whole} for a in known.makers[v].inputs}
-    return halved(pushed(graph, lambda y, _: y in pointlike or is_spread(y, beside, known)), whole)
+    work = {v for v in pointlike if v not in whole}
+    may = lambda e, _: e.outs[0] in work or is_spread(e.outs[0], beside, known)  # noqa: E731
+    return halved(pushed(graph, may), whole)
 
 
 def is_spread(y: Var, beside: Values, known: Contractions) -> bool:

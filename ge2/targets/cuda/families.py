@@ -36,6 +36,7 @@ from ge2.targets.cuda.kernels.moves import (
     CudaPad,
     CudaUpdateSlice,
 )
+from ge2.targets.cuda.kernels.outer import CudaOuterProduct
 from ge2.targets.cuda.kernels.products import (
     CudaBlas,
     CudaProduct,
@@ -63,6 +64,6 @@ FAMILIES: Catalog = (
     GemmWgmmaRegion(), GemmWgmmaRegionOfCopies(), BlasEpilogue(), GemmMmaRegion(), GemmWgmmaPair(),
     GemmMmaPair(), GemmWgmmaMade(), GemmMmaMade(), AttentionOfFew(), Attention(), CudnnAttention(),
     AttentionOfWarps(), CudnnBackwardInAnyOrder(), AttentionBackward(), CudnnBackward(), AttentionBackwardOfWarps(),
-    CudaSmallProduct(), GemmWgmma(), CudaBlas(), GemmWgmmaOfCopies(),
+    CudaSmallProduct(), CudaOuterProduct(), GemmWgmma(), CudaBlas(), GemmWgmmaOfCopies(),
     GemmMma(), CudaProduct(),
 )  # fmt: skip

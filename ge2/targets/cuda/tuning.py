@@ -144,6 +144,11 @@ class Columns:
     blocks: int = 1 << 15  # of a row, at most
     registers: int = 512  # bytes of arrays that a thread may hold, about half of its registers
     unrolled: int = 4  # rows of which a thread reads at once
+    # of so few bytes, of which so few values are computed: 16 bytes of a thread on their way read
+    # 2.5 of an H200's 3.7 TB/s
+    further: int = 16
+    little: int = 4
+    simple: int = 4
     # and, in a variant for races, of so many elements: 64 bytes on their way may be too few
     deep: int = 8
     many: int = 1 << 24
@@ -274,6 +279,9 @@ class Scatters:
     # 32 blocks 65536 took 14 us of an H200 for each digit
     tile: int = 2048
     tiles: int = 2
+    # updates that are put in order by one launch for each digit: of more, the counts of all tiles
+    # that each block adds up are too many
+    in_tiles: int = 1 << 18
     cleared: int = 64  # places of which a thread looks for those that have no update
     helpers: int = 8  # threads that look for what is before one update
     # sums that need no order: from so many updates on, up to 2^bits, whose rows are no longer,
@@ -369,6 +377,11 @@ class Products:
     # predicted clocks up to which ours is taken: the library's least is 5 us or 8,800
     most: int = 7000
     elements: int = 1 << 19  # of an operand or the result, at most
+    # terms of float32 up to which the bytes of a large result take longer than its products, and the
+    # part of what lanes can that ours does: estimated by its instructions
+    outer: int = 32
+    large: int = 1 << 26
+    outer_rate: float = 0.75
     # rows, columns and terms of many matrices, at most, of which a thread has whole sums; and times of
     # what is counted that they take, of matrices up to some size and of larger ones: on an H200 65536
     # of 16 x 16 took 73 us of 50, 16384 of 32 x 32 110 to 226

@@ -183,6 +183,7 @@ def added(a: str, b: str) -> str:
 class CGather(Generated):
     name = "gather in C"
     ops = (Gather,)
+    anywhere = True
 
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Pieces:
         ins, outs = problem.arrays
@@ -411,6 +412,7 @@ class CIndex(Generated):
 
     name = "index in C"
     ops = (Index,)
+    anywhere = True
 
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Pieces:
         ins, outs = problem.arrays

@@ -17,8 +17,8 @@ from ge2.choice.saved import SavedFamily, written
 from ge2.codegen.axes import merged, strides_of
 from ge2.codegen.layout import (
     Moved,
-    around,
     copied,
+    copied_around,
     counted,
     filled,
     inside,
@@ -30,7 +30,7 @@ from ge2.codegen.layout import (
 )
 from ge2.codegen.text import ALONE, Argument, CKernel, Operand, Text, content_of, headers_content
 from ge2.codegen.user_kernels import OWN_FROM, Around
-from ge2.ir import ArrayType, Dims, Op
+from ge2.ir import ArrayType, Op
 from ge2.ops.graphs.region import LOOPS, Region
 from ge2.ops.index import UpdateSlice
 from ge2.ops.random import RandomBits, RandomFold
@@ -131,6 +131,7 @@ def sooner(caps: Caps) -> Caps:
 @final
 class CRegion(Generated):
     name = "region in C"
+    anywhere = True
     ops, kinds = (Region,), LOOPS
 
     def variants(self, problem: Problem, caps: Caps) -> Iterator[Variant]:
@@ -248,6 +249,7 @@ class CCopy(Generated):
     """A view that has to be a copy."""
 
     name = "copy in C"
+    anywhere = True
 
     def serves(self, op: Op) -> bool:
         return is_copy(op)
@@ -263,6 +265,7 @@ class CConstant(Generated):
 
     name = "iota in C"
     ops = (Iota,)
+    anywhere = True
 
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Pieces:
         outs = problem.arrays[1]
@@ -300,6 +303,7 @@ class CTable(Generated):
 class CConcatenate(Generated):
     name = "concatenate in C"
     ops = (Concatenate,)
+    anywhere = True
 
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Pieces:
         (ins, (target,)), op = problem.arrays, problem.op
@@ -312,6 +316,7 @@ class CConcatenate(Generated):
 class CPad(Generated):
     name = "pad in C"
     ops = (Pad,)
+    anywhere = True
 
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Pieces:
         ins, outs = problem.arrays
@@ -329,13 +334,6 @@ class CPad(Generated):
         return moved([*zeros, copied(part, part, source, outs[0].part(start, step))], caps)
 
 
-def copied_part(x: ArrayType, part: tuple[Dims, Dims], source: Operand, target: Operand) -> Moved:
-    """A part of an array, copied to where it is in another of the same shape."""
-    (start, shape), ones = part, (1,) * x.ndim
-    type_ = x.with_shape(shape)
-    return copied(type_, type_, source.part(start, ones), target.part(start, ones))
-
-
 @final
 class CUpdateSlice(Generated):
     name = "update of a slice in C"
@@ -346,8 +344,7 @@ class CUpdateSlice(Generated):
         op, (x, u) = problem.op, problem.inputs
         assert isinstance(op, UpdateSlice)
         if (0, 1) in problem.shared and (0, 0) not in problem.shared:  # u was made there
-            parts = around(op.start, u.shape, x.shape)
-            return moved([copied_part(x, part, ins[0], outs[0]) for part in parts], caps)
+            return moved(copied_around(x, op.start, u.shape, ins[0], outs[0]), caps)
         kernels = []
         if (0, 0) not in problem.shared:
             kernels.append(unless_same(copying(x, x, ins[0], outs[0], caps)))

@@ -44,6 +44,7 @@ LETTERS = "ijklmopq"
 class CScan(Generated):
     name = "scan in C"
     ops = (Running,)
+    anywhere = True
 
     def variants(self, problem: Problem, caps: Caps) -> tuple[Variant, ...]:
         """By where lines lie; the plan is the method that has the kernel."""
@@ -308,6 +309,7 @@ class CSort(Generated):
 
     name = "sort in C"
     ops = (Sort, ArgSort)
+    anywhere = True
 
     def refuses(self, problem: Problem, caps: Caps | None) -> str:
         op = problem.op
@@ -394,6 +396,7 @@ class CSelect(Generated):
 
     name = "order statistics in C"
     ops = (OrderStatistics,)
+    anywhere = True
 
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Pieces:
         ((x,), (y,)), op, (t,) = problem.arrays, problem.op, problem.inputs
@@ -438,6 +441,7 @@ class CTop(Generated):
 
     name = "top_k in C"
     ops = (TopK,)
+    anywhere = True
 
     def refuses(self, problem: Problem, caps: Caps | None) -> str:
         op = problem.op

@@ -60,7 +60,7 @@ class Lanes:
         )
         self.said = Statements(problem, self.places, self.root)
         self.said.marks = self.windows.marks if self.windows.pack else None
-        self.said.in_order = self.crossed and len(self.over) == 1
+        self.said.in_order = len(self.over) == 1 and self.narrow is None
         # elements of a thread lie a block's columns apart, so that those of neighbours are neighbours
         self.apart = self.crossed and len(self.kept) == 1
         self.each = "v * COLUMNS" if self.apart else "v"
@@ -495,7 +495,7 @@ class Lanes:
             turns = self.at_a_time(height)
             inner = self.inside(loop, at + (8 if turns else 4))
             braces = bool(split) or not single(inner)
-            unroll = self.tuning.unrolled
+            unroll = self.unrolled(height)
             step = f"({step})" if turns and " " in step else step
             rows = RowLoop(at, states, r, total, split, False, start, step, unroll, braces, turns)
         self.said.divisors = {}
@@ -515,6 +515,14 @@ class Lanes:
             return not {*self.over}.isdisjoint(x.axes) and varies.isdisjoint(by.axes)
 
         return prepared(loop.everything(), alike, self.said.fresh, self.said.operand)
+
+    def unrolled(self, height: int) -> int:
+        """Rows that a thread reads at once: more where it reads little of each, and they are many."""
+        tuning = self.tuning
+        rounds = math.prod(self.problem.axes.sizes[a] for a in self.over)
+        rounds //= height * self.partials.count
+        little = self.held() <= tuning.little and len(self.problem.works) <= tuning.simple
+        return max(tuning.unrolled, tuning.further) if little and rounds >= 64 else tuning.unrolled
 
     def at_a_time(self, height: int) -> int:
         """Rows that a thread goes through without a look at the end, so that none waits for what

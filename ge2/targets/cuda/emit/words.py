@@ -64,7 +64,14 @@ FOLDS = frozenset((
     "argmax_step", "argmin_step", "compensate", "compensated", "lowest", "highest",
 ))
 # fmt: on
-FIRST = {"cast": "cast", "pair": "pair", "random": "random", "index": "index", "sort": "sort"}
+FIRST = {
+    "cast": "cast",
+    "pair": "pair",
+    "random": "random",
+    "index": "index",
+    "sort": "sort",
+    "near": "fold",
+}
 EXPS = frozenset(("exps", "no_exps", "exp_of", "add_exps", "take_exps", "sum_of_exps"))
 KINDS = {"f32": "float", "f64": "float", "bool": "bool"}
 
@@ -89,6 +96,7 @@ def headers(text: str) -> tuple[str, ...]:
 
 @cache
 def header(name: str, suffix: str) -> str:
+    name = name.removeprefix("near_")
     word = name.split("_")[0]
     if word in FIRST:
         return FIRST[word]
@@ -410,6 +418,16 @@ def indexed(w: Work) -> bool:
     return isinstance(op_of(w), ArgReduce)
 
 
+def near(w: Work, text: str) -> str:
+    """The text of a state, its functions those of indices that are an int, where no index of what is
+    looked at takes more.
+    """
+    op = op_of(w)
+    assert w.step is not None and w.step.eqn is not None
+    fits = indexed(w) and w.step.eqn.inputs[0].type.shape[op.axis] < FAR
+    return text.replace("ge2_", "ge2_near_", 1) if fits else text
+
+
 def is_number(w: Work) -> bool:
     """True if the state is a number."""
     return bool(op_of(w).lowering.state == "{0}")
@@ -417,7 +435,9 @@ def is_number(w: Work) -> bool:
 
 def state_type(w: Work) -> str:
     dtype, state = dtype_of(w), op_of(w).lowering.state
-    return GATHERED[dtype] if is_number(w) else f"{state.partition('<')[0]}_{SUFFIX[dtype]}"
+    return (
+        GATHERED[dtype] if is_number(w) else near(w, f"{state.partition('<')[0]}_{SUFFIX[dtype]}")
+    )
 
 
 def state_bytes(w: Work) -> int:
@@ -426,7 +446,7 @@ def state_bytes(w: Work) -> int:
 
 
 def start(w: Work) -> str:
-    return start_of(op_of(w), dtype_of(w))
+    return near(w, start_of(op_of(w), dtype_of(w)))
 
 
 def start_of(op: Any, dtype: np.dtype) -> str:
@@ -445,14 +465,14 @@ def begun(w: Work, count: str = "", index: str = "e") -> State:
 def merged_text(w: Work, mine: str, other: str) -> str:
     """One state of two."""
     dtype = dtype_of(w)
-    return expression(op_of(w).lowering.merge, [mine, other], dtype, dtype)
+    return expression(near(w, op_of(w).lowering.merge), [mine, other], dtype, dtype)
 
 
 def taken_in(w: Work, mine: str, value: str, index: str) -> str:
     """The statement that takes a value into a state; `index` is its place along the axis."""
     dtype = dtype_of(w)
     if indexed(w):
-        of = f"ge2_{op_of(w).name}_next({{0}}, {{1}}, {{2}})"
+        of = near(w, f"ge2_{op_of(w).name}_next({{0}}, {{1}}, {{2}})")
         return f"{mine} = {expression(of, [mine, value, index], dtype, dtype)};"
     if not is_number(w):
         value = expression(op_of(w).lowering.lift, [value, index], dtype, dtype)
@@ -461,12 +481,13 @@ def taken_in(w: Work, mine: str, value: str, index: str) -> str:
 
 def next_taken(w: Work, mine: str, value: str, index: str) -> str:
     """The state with a value whose place is behind those of all before."""
-    return f"ge2_{op_of(w).name}_step_{SUFFIX[dtype_of(w)]}({mine}, {value}, {index})"
+    of = near(w, f"ge2_{op_of(w).name}_step_{SUFFIX[dtype_of(w)]}")
+    return f"{of}({mine}, {value}, {index})"
 
 
 def start_at(w: Work, places: str) -> str:
     """The state that such values are taken into; `places`: the first, and the end of all."""
-    return f"ge2_{op_of(w).name}_begin_{SUFFIX[dtype_of(w)]}({places})"
+    return near(w, f"ge2_{op_of(w).name}_begin_{SUFFIX[dtype_of(w)]}") + f"({places})"
 
 
 def takes_several(w: Work, row: Sequence[int]) -> bool:

@@ -175,6 +175,7 @@ class Gathering:
 class CudaGather(Cuda):
     name = "gather in CUDA"
     ops = (Gather,)
+    anywhere = True
 
     def refuses(self, problem: Problem, caps: Caps | None) -> str:
         op = problem.op
@@ -204,6 +205,7 @@ class CudaIndex(Cuda):
 
     name = "index in CUDA"
     ops = (Index,)
+    anywhere = True
 
     def refuses(self, problem: Problem, caps: Caps | None) -> str:
         op = problem.op

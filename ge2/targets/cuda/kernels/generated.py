@@ -105,6 +105,7 @@ def spread(problem: Problem) -> int:
 @final
 class CudaRegion(CudaWays):
     name = "region in CUDA"
+    anywhere = True
     ops, kinds = (Region,), LOOPS
 
     def refuses(self, problem: Problem, caps: Caps | None) -> str:
@@ -164,6 +165,7 @@ class CudaCopy(Cuda):
     """A view that has to be a copy."""
 
     name = "copy in CUDA"
+    anywhere = True
 
     def serves(self, op: Op) -> bool:
         return is_copy(op)
@@ -179,6 +181,7 @@ class CudaConstant(Cuda):
 
     name = "iota in CUDA"
     ops = (Iota,)
+    anywhere = True
 
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Kernels:
         outs, chip = problem.arrays[1], caps.chip

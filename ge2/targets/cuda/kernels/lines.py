@@ -50,6 +50,7 @@ from ge2.targets.cuda.tuning import TopKs
 class CudaScan(CudaWays):
     name = "scan in CUDA"
     ops = (Running,)
+    anywhere = True
 
     def variants(self, problem: Problem, caps: Caps) -> tuple[Variant, ...]:
         (t,), op = problem.inputs, problem.op
@@ -278,6 +279,7 @@ INT: Final = np.dtype(np.int32)
 class CudaTop(CudaWays):
     name = "top_k in CUDA"
     ops = (TopK,)
+    anywhere = True
 
     def refuses(self, problem: Problem, caps: Caps | None) -> str:
         op = problem.op

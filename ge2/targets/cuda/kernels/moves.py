@@ -14,7 +14,7 @@ from ge2.base.arrays import HALF
 from ge2.base.record import record
 from ge2.choice.problem import Problem, Variant, described
 from ge2.codegen.axes import merged, strides_of
-from ge2.codegen.layout import Moved, inside, joined, zeros_around
+from ge2.codegen.layout import Moved, copied_around, inside, joined, zeros_around
 from ge2.codegen.text import Operand, Parameters, Text
 from ge2.ir import ArrayType, Dims
 from ge2.ops.index import UpdateSlice
@@ -193,6 +193,7 @@ def added(*terms: str) -> str:
 class CudaConcatenate(CudaWays):
     name = "concatenate in CUDA"
     ops = (Concatenate,)
+    anywhere = True
 
     def variants(self, problem: Problem, caps: Caps) -> tuple[Variant, ...]:
         (ins, outs), chip = problem.arrays, caps.chip
@@ -271,6 +272,7 @@ def joining(problem: Problem, axis: int, ins: Operands, target: Operand, chip: C
 class CudaPad(Cuda):
     name = "pad in CUDA"
     ops = (Pad,)
+    anywhere = True
 
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Kernels:
         (ins, outs), chip = problem.arrays, caps.chip
@@ -402,15 +404,18 @@ def side_by_side(axes: list[Side], dtype: np.dtype, source: Operand, target: Ope
 class CudaUpdateSlice(Cuda):
     name = "update of a slice in CUDA"
     ops = (UpdateSlice,)
+    anywhere = True
 
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Kernels:
         (ins, outs), chip = problem.arrays, caps.chip
         op, (x, u) = problem.op, problem.inputs
         assert isinstance(op, UpdateSlice)
-        first = () if (0, 0) in problem.shared else copying(x, x, ins[0], outs[0], chip).kernels
-        then = (
-            copying(u, u, ins[1], outs[0].part(op.start, op.step), chip).kernels if u.size else ()
-        )
+        whole, there = (0, 0) in problem.shared, (0, 1) in problem.shared
+        if there and not whole:
+            return moved(copied_around(x, op.start, u.shape, ins[0], outs[0]), chip)
+        first = () if whole else copying(x, x, ins[0], outs[0], chip).kernels
+        to = outs[0].part(op.start, op.step)
+        then = copying(u, u, ins[1], to, chip).kernels if u.size and not there else ()
         return Kernels((*first, *then))
 
 

@@ -36,6 +36,7 @@ from ge2.targets.cuda.kernels.index_sums import (
     unserved,
 )
 from ge2.targets.cuda.kernels.moves import Elements, Grid, Spread, added, lettered
+from ge2.targets.cuda.kernels.sort import TileOrder, turns_of
 from ge2.targets.cuda.limits import Chip
 
 # -------- Sums at indices in CUDA, with one order: that of the indices, and of windows of them
@@ -90,16 +91,19 @@ class Sums:
         self.pack = 1 if self.rows.of_y.value else self.rows.pack
         self.held = HELD[accumulator(self.dtype)]
 
-    def in_order(self, ordered: Callable[[Sums, Operand], tuple[Operand, Operand]]) -> None:
+    def in_order(self, ordered: Callable[[Sums], tuple[Operand, Operand]]) -> None:
         """Puts the numbers of the updates in the order of their places, then sums runs of them."""
-        order, places = ordered(self, self.places())
+        order, places = ordered(self)
         parts = self.pieces(order, places) if self.count > self.tuning.window else None
         self.sums(order, places, parts)
 
     # -- the order
 
-    def by_digits(self, found: Operand) -> tuple[Operand, Operand]:
+    def by_digits(self) -> tuple[Operand, Operand]:
         """The numbers of the updates in the order of their places, and those places."""
+        if self.count <= self.tuning.in_tiles:
+            return TileOrder(self.writes, (self.pair(), self.pair())).run()
+        found = self.places()
         tiles, bits = -(-self.count // self.tile), max((self.rows.places - 1).bit_length(), 1)
         scratch, pairs = (
             (self.temp(tiles << DIGIT), self.temp(1 << DIGIT)),
@@ -136,9 +140,9 @@ class Sums:
         writes.add(grid, "placing", view, self.count, "where each update goes")
         return found
 
-    def ranked(self, places: Operand) -> tuple[Operand, Operand]:
+    def ranked(self) -> tuple[Operand, Operand]:
         """The same, by counting for each those before it."""
-        to = self.pair()
+        places, to = self.places(), self.pair()
         made, what = (
             dict(zip(("order", "sorted"), to, strict=True)),
             "the updates in the order of their places",
@@ -462,8 +466,10 @@ class CudaScatterReduce(CudaWriting):
     def seconds(self, problem: Problem, variant: Variant, caps: Caps) -> float:
         """Its launches, the bytes of all arrays once, and atomics of global memory."""
         rows = writes_of(problem, caps.chip).rows
-        turns = -(-max((rows.places - 1).bit_length(), 1) // DIGIT)
-        launches = LAUNCHES.get(variant.name, 3 + 3 * turns)
+        bits = max((rows.places - 1).bit_length(), 1)
+        in_tiles = rows.count <= caps.chip.tuning.scatters.in_tiles
+        launches = 3 + (turns_of(bits) if in_tiles else 3 * -(-bits // DIGIT))
+        launches = LAUNCHES.get(variant.name, launches)
         atomics = ATOMICS.get(variant.name, 0) * rows.count * rows.length
         return caps.speed.of(problem, launches=launches) + atomics / caps.chip.tuning.scatters.rate
 

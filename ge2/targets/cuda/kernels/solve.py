@@ -28,6 +28,7 @@ from ge2.targets.cuda.limits import ASSUMED, GRID_MOST, WARP, Limits
 class CudaSolve(CudaWays):
     name = "small solve in CUDA"
     ops = (Solve,)
+    anywhere = True
 
     def refuses(self, problem: Problem, caps: Caps | None) -> str:
         b = problem.inputs[1]

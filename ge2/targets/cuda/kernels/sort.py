@@ -1,4 +1,4 @@
-"""Kernels that put lines in order, or find some ranks: in registers, or in shared memory."""
+"""Kernels that put lines in order, or find some ranks, and that put updates in the order of their places."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from ge2.base.arrays import COMPLEX, INEXACT
 from ge2.base.record import record
 from ge2.choice.problem import Problem, Variant, bytes_of
-from ge2.codegen.text import Text
+from ge2.codegen.text import Operand, Text
 from ge2.ops.sort import ArgSort, Sort
 from ge2.passes.reads import OrderStatistics
 from ge2.targets.cuda.device import Caps
@@ -19,8 +19,9 @@ from ge2.targets.cuda.emit import CudaKernel, Fixed
 from ge2.targets.cuda.emit.special_reductions import Kernels
 from ge2.targets.cuda.emit.words import STORED, SUFFIX
 from ge2.targets.cuda.kernels.generated import NOTHING, CudaWays
+from ge2.targets.cuda.kernels.index_sums import Writes
 from ge2.targets.cuda.kernels.lines import BLOCK, LargestOfLines, Ranking, key_name, key_of
-from ge2.targets.cuda.kernels.moves import Grid, added
+from ge2.targets.cuda.kernels.moves import Grid, Spread, added
 from ge2.targets.cuda.limits import ASSUMED, GRID_MOST, WARP
 from ge2.targets.cuda.tuning import Sorts
 
@@ -248,6 +249,7 @@ REGISTERS, RANKED, SHARED = "in registers", "ranked by a few threads", "a block 
 class CudaSort(CudaWays):
     name = "sort in CUDA"
     ops = (Sort, ArgSort, OrderStatistics)
+    anywhere = True
 
     def refuses(self, problem: Problem, caps: Caps | None) -> str:
         op = problem.op
@@ -355,3 +357,95 @@ def ordered(lines: LargestOfLines) -> CudaKernel:
     keyed, key = lines.keyed("t", grid), key_name(lines.key)
     view = Ranking(key, grid.whole, "blockIdx.x", split, begin, keyed, lines.writes(grid))
     return lines.kernel(grid, lines.op.name, view, lines.count, "sort")
+
+
+# -------- Updates in the order of their places, up to `in_tiles` of them, in few launches: the kernel
+# that finds the places counts the lowest digits in each tile, and each digit is one kernel more, whose
+# blocks add up the counts of all tiles before their own, and count the next digit of what they move.
+# Of 65536 updates of 50000 places each of 64 blocks reads 64 KB of counts, 4 MB in all.
+
+
+@final
+@record
+class Placing:
+    """What `templates/cuda/scatter_sums/placing.cu.jinja` prints."""
+
+    spread: Spread
+    update: tuple[Text, ...]
+
+
+INT: Final = np.dtype(np.int32)
+Pair = tuple[Operand, Operand]
+# threads of a block, blocks that are enough, bits of a digit at most
+ORDERING, TILES, WIDEST_DIGIT = 1024, 64, 9
+
+
+@final
+class TileOrder:
+    """The kernels that put updates in the order of their places; `pairs`: arrays of numbers and places."""
+
+    def __init__(self, writes: Writes, pairs: tuple[Pair, Pair]) -> None:
+        self.writes, self.rows, self.pairs = writes, writes.rows, pairs
+        bits = max((self.rows.places - 1).bit_length(), 1)
+        self.turns = turns_of(bits)
+        self.bits = -(-bits // self.turns)
+        self.tile = ORDERING * -(-self.rows.count // (TILES * ORDERING))
+        self.tiles = -(-self.rows.count // self.tile)
+        self.counts = self.writes.temp(self.turns * self.tiles << self.bits, INT)
+
+    def run(self) -> Pair:
+        """Their numbers in the order of their places, and those places."""
+        numbers: Operand | None = None
+        places = self.placing()
+        for turn in range(self.turns):
+            self.moving(numbers, places, self.pairs[turn % 2], turn)
+            numbers, places = self.pairs[turn % 2]
+        assert numbers is not None
+        return numbers, places
+
+    def grid(self) -> Grid:
+        grid = Grid(self.rows.far, ORDERING)
+        grid.fixed += [
+            Fixed("BITS", self.bits, "of a digit"),
+            Fixed("TILE", self.tile, "updates of a block"),
+        ]
+        return grid
+
+    def placing(self) -> Operand:
+        writes, rows, grid = self.writes, self.rows, self.grid()
+        grid.fixed += [
+            Fixed("TURNS", self.turns, "digits"),
+            Fixed("THREADS", ORDERING, "of a block"),
+        ]
+        found = writes.temp(rows.count, writes.number)
+        spread, indices = grid.spread(rows.i, rows.over), rows.wrapped(grid)
+        grid.result("places", found, writes.number)
+        grid.result("counts", self.counts, INT)
+        line = Text(f"const {grid.whole} place = {rows.place(grid)};")
+        what, threads = "where each update goes, and the lowest digits", self.tiles * ORDERING
+        view = Placing(spread, (*indices, line))
+        writes.add(grid, "placing", view, threads, what, "scatter_sums/placing")
+        return found
+
+    def moving(self, numbers: Operand | None, places: Operand, to: Pair, turn: int) -> None:
+        grid, number = self.grid(), self.writes.number
+        grid.array("places", places, number)
+        moved = f"({grid.whole} *)0" if numbers is None else grid.array("numbers", numbers, number)
+        n = grid.size("n", self.rows.count)
+        for name, operand, dtype in zip(
+            ("counts", "order", "sorted"), (self.counts, *to), (INT, number, number), strict=True
+        ):
+            grid.result(name, operand, dtype)
+        last = "true" if turn + 1 == self.turns else "false"
+        call = f"places, {moved}, (int){n}, {turn}, counts, order, sorted"
+        first = self.bits * turn
+        what = (
+            f"the updates in the order of bits {first} to {first + self.bits - 1} of their places"
+        )
+        line = Text(f"ge2_digit_tile_moves<BITS, TILE, {last}>({call});")
+        self.writes.add(grid, "digit move", (line,), self.tiles * ORDERING, what)
+
+
+def turns_of(bits: int) -> int:
+    """The digits of numbers of so many bits."""
+    return -(-bits // WIDEST_DIGIT)

@@ -104,6 +104,81 @@ GE2_FN void ge2_digit_moves(
     }
 }
 
+/* The same by fewer launches, where tiles are few: one for each digit, of BITS, by blocks of 1024 threads, a tile each.
+ * counts[tile][digit] is how often a digit is in a tile; as every block needs all of them, tiles are at most some 128.
+ */
+enum { GE2_ORDERING_TILE = 1024 };
+
+template <int BITS, class N>
+GE2_FN int ge2_digit_of(N place, int turn) { return (int)(place >> (BITS * turn)) & ((1 << BITS) - 1); }
+
+/* Where the first of each digit in the tile of this block goes: start[digit]. Several threads share the tiles. */
+template <int BITS>
+GE2_FN void ge2_digit_tile_starts(const int *counts, int *start) {
+    constexpr int DIGITS = 1 << BITS, SHARING = GE2_ORDERING_TILE / DIGITS;
+    __shared__ int of_all[GE2_ORDERING_TILE], of_those_before[GE2_ORDERING_TILE];
+    const int t = threadIdx.x, digit = t % DIGITS, tile = blockIdx.x;
+    int all = 0, before = 0;
+    #pragma unroll 8
+    for (int k = t / DIGITS; k < (int)gridDim.x; k += SHARING) {
+        const int count = counts[k * DIGITS + digit];
+        all += count;
+        before += k < tile ? count : 0;
+    }
+    of_all[t] = all, of_those_before[t] = before;
+    __syncthreads();
+    all = before = 0;
+    if (t < DIGITS)
+        for (int k = t; k < GE2_ORDERING_TILE; k += DIGITS) all += of_all[k], before += of_those_before[k];
+    const int upto = ge2_block_scan<GE2_ORDERING_TILE>(all, [](int a, int b) { return a + b; });
+    if (t < DIGITS) start[t] = upto - all + before;
+}
+
+/* Everything goes to its place by digit number `turn`, those of one digit in the order they are in. `numbers`: which
+ * they are, null where they were never moved. Counts of the next digit, if LAST does not hold, are for the tiles that
+ * each comes to be in: whole numbers are added in any order. */
+template <int BITS, int TILE, bool LAST, class N>
+GE2_FN void ge2_digit_tile_moves(
+    const N *places, const N *numbers, int n, int turn, int *counts, N *order, N *sorted
+) {
+    constexpr int DIGITS = 1 << BITS, WARPS = GE2_ORDERING_TILE / 32;
+    __shared__ int start[DIGITS]; /* where the next of a digit goes */
+    __shared__ uint16_t of_warp[WARPS][DIGITS];
+    const int t = threadIdx.x, warp = t / 32, lane = t % 32;
+    int *const mine = counts + (int)gridDim.x * DIGITS * turn, *const next = mine + (int)gridDim.x * DIGITS;
+    ge2_digit_tile_starts<BITS>(mine, start);
+    const int begin = (int)blockIdx.x * TILE, end = begin + TILE < n ? begin + TILE : n;
+    for (int first = begin; first < end; first += GE2_ORDERING_TILE) {
+        for (int k = t; k < WARPS * DIGITS; k += GE2_ORDERING_TILE) (&of_warp[0][0])[k] = 0;
+        __syncthreads();
+        const bool here = first + t < end;
+        const N place = here ? places[first + t] : 0;
+        const int digit = here ? ge2_digit_of<BITS>(place, turn) : DIGITS;
+        const unsigned alike = __match_any_sync(GE2_EVERY_LANE, digit);
+        const int rank = __popc(alike & ((1u << lane) - 1));
+        if (here && rank == 0) of_warp[warp][digit] = (uint16_t)__popc(alike);
+        __syncthreads();
+        int sum = 0; /* of digit t, in the warps before */
+        if (t < DIGITS) {
+            #pragma unroll 8
+            for (int w = 0; w < WARPS; w++) {
+                const int count = of_warp[w][t];
+                of_warp[w][t] = (uint16_t)sum;
+                sum += count;
+            }
+        }
+        __syncthreads();
+        if (here) {
+            const int to = start[digit] + of_warp[warp][digit] + rank;
+            order[to] = numbers ? numbers[first + t] : first + t;
+            sorted[to] = place;
+            if (!LAST) atomicAdd(&next[to / TILE * DIGITS + ge2_digit_of<BITS>(place, turn + 1)], 1);
+        }
+        __syncthreads();
+        if (t < DIGITS) start[t] += sum;
+    }
+}
+
 /* Where the run of equal places that `from` belongs to ends, at the latest where its window does. */
 template <int WINDOW, class N>
 GE2_FN N ge2_run_end(const N *sorted, N from, N n) {

@@ -121,9 +121,29 @@ GE2_FN typename How::State ge2_scan_tile(const ge2_packs<T, PACK, PACKS> &mine, 
     return whole;
 }
 
+/* Writes packs that a warp has in shared memory, from number `pack` on of the line, an element a lane: where no access
+ * takes a pack whole, lanes that each write theirs would leave what is between to others. */
+template <int PACK, int COUNT, bool REVERSE, class T, class I>
+GE2_FN void ge2_scan_leave(const ge2_some<T, PACK> *packs, T *line, I pack, I n) {
+    const int lane = (int)threadIdx.x % 32;
+    const T *const some = packs->at;
+    __syncwarp();
+#pragma unroll
+    for (int k = 0; k < COUNT * PACK / 32; k++) {
+        const int e = k * 32 + lane;
+        line[ge2_scan_place<PACK, REVERSE>(pack + e / PACK, n) + e % PACK] = some[e];
+    }
+    __syncwarp();
+}
+
+template <class Mine>
+constexpr bool ge2_scan_shares = false;
+template <class T, int PACK, int PACKS, int TEAM>
+constexpr bool ge2_scan_shares<ge2_room<T, PACK, PACKS, TEAM>> = TEAM >= 32;
+
 /* Goes on from what stands before, through each pack, and writes every state. */
 template <class How, int TEAM, int PACKS, int PACK, int WIDE, bool REVERSE, class Mine, class R, class I>
-GE2_FN void ge2_scan_write(const Mine &mine, typename How::State carry, const typename How::State (&before)[PACKS],
+GE2_FN void ge2_scan_write(Mine &mine, typename How::State carry, const typename How::State (&before)[PACKS],
                            R *line, I first, I n, int64_t step) {
     const bool all = WIDE && ge2_scan_whole<TEAM, PACKS, PACK, REVERSE>(first, n);
     const I place = ge2_scan_place<PACK, REVERSE>(first + ge2_scan_pack<TEAM, PACKS>(0), n);
@@ -140,7 +160,13 @@ GE2_FN void ge2_scan_write(const Mine &mine, typename How::State carry, const ty
         }
         const I at = place + ge2_scan_after<TEAM, PACK, REVERSE>(k);
         if (all) {
-            ge2_write<PACK, WIDE ? WIDE : 1>(line + at, made);
+            if constexpr (ge2_scan_shares<Mine> && WIDE < PACK) {
+                const int warp = (int)threadIdx.x / 32, pack = (warp * PACKS + k) * 32;
+                mine.of[k * TEAM + threadIdx.x] = made;
+                ge2_scan_leave<PACK, 32, REVERSE>(mine.of + k * TEAM + warp * 32, line, first + pack, n);
+            } else {
+                ge2_write<PACK, WIDE ? WIDE : 1>(line + at, made);
+            }
         } else {
             const I left = at < 0 ? 0 : n - at;
 #pragma unroll
@@ -372,7 +398,9 @@ GE2_FN void ge2_scan_finish(ge2_room<T, PACK, RUN, TEAM> &room, typename How::St
     }
     __syncwarp();
     const I pack = first + begin + lane;
-    if (WIDE && ge2_scan_whole<TEAM, RUN, PACK, REVERSE>(first, n)) {
+    if (WIDE && WIDE < PACK && ge2_scan_whole<TEAM, RUN, PACK, REVERSE>(first, n)) {
+        ge2_scan_leave<PACK, 32 * RUN, REVERSE>(room.of + begin, line, first + begin, n);
+    } else if (WIDE && ge2_scan_whole<TEAM, RUN, PACK, REVERSE>(first, n)) {
         T *const to = line + ge2_scan_place<PACK, REVERSE>(pack, n);
 #pragma unroll
         for (int k = 0; k < RUN; k++)
