@@ -128,7 +128,8 @@ def test_the_pipelines_are_lists_of_names():
     } == {
         "reference": f"roll_offsets {tidy} roll whole stack fuse",
         "c": f"user_kernels roll_offsets attention {tidy} thin_products order_statistics"
-        " joined_products roll whole stack products_outside factors split_edges fuse constants_late writes grounded reads_first with_copies views_first checked_early",
+        " joined_products roll whole stack products_outside factors"
+        " split_edges fuse constants_late writes grounded reads_first with_copies views_first checked_early",
         "cuda": f"user_kernels attention {tidy} few_ranks order_statistics online_sums half_results fp8_products"
         " recompute tiny_products mirrored short_sums joined_products roll whole stack stack_all"
         " products_outside sums_after slices_first gated_products"

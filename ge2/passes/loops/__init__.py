@@ -11,12 +11,13 @@ from typing import final
 
 import numpy as np
 
-from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Var, rename, without_dead_code
+from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Op, Var, rename, without_dead_code
 from ge2.ir.graph import FREE
 from ge2.ops.dot import DotGeneral
 from ge2.ops.elementwise import ADD
 from ge2.ops.graphs.control import Cond
 from ge2.ops.graphs.loops import ScanLoop
+from ge2.ops.reduce import ReduceSum
 from ge2.ops.shape import BroadcastInDim, Concatenate, Reshape, Slice, Transpose
 
 
@@ -88,9 +89,12 @@ def by_rows(eqn: Eqn) -> bool:
 class Scan:
     """One scan, as lists that get shorter."""
 
-    def __init__(self, eqn: Eqn, read: set[Atom], makers: dict[Var, Eqn]) -> None:
+    def __init__(
+        self, eqn: Eqn, read: set[Atom], makers: dict[Var, Eqn], summing: bool = False
+    ) -> None:
         assert isinstance(eqn.op, ScanLoop)
         self.eqn, self.op, self.read, self.makers = eqn, eqn.op, read, makers
+        self.moved = (DotGeneral, ReduceSum) if summing else (DotGeneral,)  # sums that come after
         self.body = eqn.op.body
         consts, carry, elements = eqn.op.parts(list(zip(self.body.inputs, eqn.inputs, strict=True)))
         self.consts, self.elements = consts, elements
@@ -285,7 +289,7 @@ def summed(scan: Scan) -> list[Eqn]:
 
 
 def product_of(scan: Scan, carry: tuple[Var, Atom, Atom, Var]) -> list[Eqn]:
-    """The product that each iteration adds to a carry, the views of it, and the sum;
+    """The product, or the sum, that each iteration adds to a carry, the views of it, and the sum;
     nothing if it is another.
     """
     makers = {v: e for e in scan.body.eqns for v in e.outs}
@@ -306,7 +310,7 @@ def product_of(scan: Scan, carry: tuple[Var, Atom, Atom, Var]) -> list[Eqn]:
     chain, value = [total], next((a for a in total.inputs if a is not old), old)
     while isinstance(value, Var) and uses[value] == 1 and (maker := makers.get(value)) is not None:
         chain.insert(0, maker)
-        if isinstance(maker.op, DotGeneral):
+        if isinstance(maker.op, scan.moved):
             return chain if all(stack_of(scan, a, makers) is not None for a in maker.inputs) else []
         if not isinstance(maker.op, Transpose | Reshape):
             return []
@@ -336,14 +340,7 @@ def stack_of(scan: Scan, a: Atom, makers: Mapping[Var, Eqn]) -> tuple[Atom, list
 def at_once(scan: Scan, carry: tuple[Var, Atom, Atom, Var], chain: Sequence[Eqn]) -> list[Eqn]:
     """The sum of all iterations' products as one, which is summed over the iterations too."""
     product, *views, _ = chain
-    op = product.op
-    assert isinstance(op, DotGeneral)
-    (left, right), (one, other) = op.contract, op.beside
-    whole = replace(
-        op,
-        contract=((0, *after_first(left)), (0, *after_first(right))),
-        beside=(after_first(one), after_first(other)),
-    )
+    whole = over_iterations(product.op)
     makers, found, stacks = (
         {v: e for e in scan.body.eqns for v in e.outs},
         list[Eqn](),
@@ -362,6 +359,16 @@ def at_once(scan: Scan, carry: tuple[Var, Atom, Atom, Var], chain: Sequence[Eqn]
     if not begins_with_nothing(scan, start):
         return [*found, Eqn(ADD, (start, value), (result,), chain[-1].source)]
     return [*found[:-1], Eqn(found[-1].op, found[-1].inputs, (result,), found[-1].source)]
+
+
+def over_iterations(op: Op) -> Op:
+    """A product or a sum that goes over the iterations, the first axis, too."""
+    if isinstance(op, ReduceSum):
+        return replace(op, axes=(0, *after_first(op.axes)))
+    assert isinstance(op, DotGeneral)
+    (left, right), (one, other) = op.contract, op.beside
+    contract = ((0, *after_first(left)), (0, *after_first(right)))
+    return replace(op, contract=contract, beside=(after_first(one), after_first(other)))
 
 
 def begins_with_nothing(scan: Scan, start: Atom) -> bool:
@@ -389,6 +396,7 @@ def after_first(axes: Dims) -> Dims:
 # `late.py` does so where both factors are stacked anyway. On a GPU the product of all iterations is
 # many times as fast as one an iteration, and without it the rows of an iteration know nothing of
 # each other; so here a factor is stacked for it, as long as a loop's stacks no more than double.
+# Sums over rows, as the derivative by a bias is, come after likewise.
 
 
 def sums_after(graph: Graph) -> Graph:
@@ -399,12 +407,12 @@ def sums_after(graph: Graph) -> Graph:
     eqns: list[Eqn] = []
     changed = False
     for eqn in graph.eqns:
-        more = factors(eqn) if isinstance(eqn.op, ScanLoop) and not eqn.op.body.effect else []
-        if not more:
+        more = factors(eqn) if isinstance(eqn.op, ScanLoop) and not eqn.op.body.effect else None
+        if more is None:
             eqns.append(eqn)
             continue
         wide, stacks = stacking(eqn, more)
-        eqns += Scan(wide, read | set(stacks), makers).run()
+        eqns += Scan(wide, read | set(stacks), makers, summing=True).run()
         changed = True
     return trim(Graph(graph.inputs, tuple(eqns), graph.outputs, graph.consts)) if changed else graph
 
@@ -418,24 +426,28 @@ def stacking(eqn: Eqn, more: list[Var]) -> tuple[Eqn, list[Var]]:
     return Eqn(replace(op, body=body), eqn.inputs, (*eqn.outs, *stacks), eqn.source), stacks
 
 
-def factors(eqn: Eqn) -> list[Var]:
-    """The values to stack so that each sum of products may be taken; nothing if they are too many."""
+def factors(eqn: Eqn) -> list[Var] | None:
+    """The values to stack so that each sum may be taken; None if they are too many, or none is."""
     op = eqn.op
     assert isinstance(op, ScanLoop)
     inputs = op.body.inputs
     consts, elements = set(inputs[: op.consts]), set(inputs[op.consts + op.carry :])
     known = elements | {a for a in op.body.outputs[op.carry :] if isinstance(a, Var)}
     found: list[Var] = []
+    summed = False
     for old, new in zip(inputs[op.consts :], op.body.outputs[: op.carry], strict=False):
         both = multiplied(op.body, old, new) if isinstance(new, Var) else []
-        if consts.isdisjoint(both):
+        if both and consts.isdisjoint(both):
+            summed = True
             found += [v for v in both if v not in known and v not in found]
     there = sum(v.type.nbytes for v in known)
-    return found if sum(v.type.nbytes for v in found) <= there else []
+    return found if summed and sum(v.type.nbytes for v in found) <= there else None
 
 
 def multiplied(body: Graph, old: Var, new: Var) -> list[Var]:
-    """The factors of the product that an iteration adds to a carry and that nothing else reads."""
+    """The factors of the product that an iteration adds to a carry and that nothing else reads, or
+    what is summed for it.
+    """
     makers = {v: e for e in body.eqns for v in e.outs}
     reads = [a for e in body.eqns for a in e.inputs] + list(body.outputs)
     total = makers.get(new)
@@ -446,7 +458,7 @@ def multiplied(body: Graph, old: Var, new: Var) -> list[Var]:
     value = next((a for a in total.inputs if a is not old), old)
     while isinstance(value, Var) and reads.count(value) == 1 and value in makers:
         maker = makers[value]
-        if isinstance(maker.op, DotGeneral):
+        if isinstance(maker.op, DotGeneral | ReduceSum):
             return [untransposed(a, makers) for a in maker.inputs if isinstance(a, Var)]
         if not isinstance(maker.op, Transpose | Reshape):
             break
