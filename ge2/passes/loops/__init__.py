@@ -356,8 +356,9 @@ def at_once(scan: Scan, carry: tuple[Var, Atom, Atom, Var], chain: Sequence[Eqn]
         found.append(Eqn(view.op, (value,), (Var(view.outs[0].type),), view.source))
         (value,) = found[-1].outs
     _, start, _, result = carry
-    if not begins_with_nothing(scan, start):
-        return [*found, Eqn(ADD, (start, value), (result,), chain[-1].source)]
+    begin = number_of(scan, start)
+    if begin != Literal.of(nothing_of(start.type.dtype)):
+        return [*found, Eqn(ADD, (begin or start, value), (result,), chain[-1].source)]
     return [*found[:-1], Eqn(found[-1].op, found[-1].inputs, (result,), found[-1].source)]
 
 
@@ -371,12 +372,13 @@ def over_iterations(op: Op) -> Op:
     return replace(op, contract=contract, beside=(after_first(one), after_first(other)))
 
 
-def begins_with_nothing(scan: Scan, start: Atom) -> bool:
-    """True if what is added to it stays what it is."""
+def number_of(scan: Scan, start: Atom) -> Literal | None:
+    """The number that all elements of a carry begin with; None if they are not known to be one."""
     maker = scan.makers.get(start) if isinstance(start, Var) else None
     if maker is None or not isinstance(maker.op, BroadcastInDim):
-        return False
-    return maker.inputs[0] == Literal.of(nothing_of(start.type.dtype))
+        return None
+    (number,) = maker.inputs
+    return number if isinstance(number, Literal) and not number.type.weak else None
 
 
 def nothing_of(dtype: np.dtype) -> np.generic:
