@@ -24,13 +24,7 @@ from ge2.targets.cuda.emit.row_view import (
     RowsView,
     Stage,
 )
-from ge2.targets.cuda.emit.special_reductions import (
-    Kernels,
-    Pick,
-    largest_of,
-    paired,
-    without,
-)
+from ge2.targets.cuda.emit.special_reductions import Kernels, Pick, largest_of, paired, without
 from ge2.targets.cuda.emit.words import HELD, OF_PACK, STORED, SUFFIX, Each, Merge, State, widened
 from ge2.targets.cuda.emit.words import Stage as Reduction
 
@@ -107,6 +101,7 @@ class Rows:
 
     def rows(self, loop: Loop, at: int) -> list[Stage]:
         gathered, within = self.gathered(loop), at + 4 * self.plan.across
+        known = dict(self.said.packs)
         r = self.places.linear(self.walked, "r")
         split = tuple(map(Text, self.places.split(r, self.walked)))
         inner = [
@@ -121,6 +116,7 @@ class Rows:
         states = tuple(map(self.started, gathered))
         finish = self.completed if self.plan.alone else self.left_over
         after = tuple(line for w in gathered for line in finish(w))
+        self.said.packs = known  # what a loop over rows reads is not known after it
         form = "all" if self.plan.alone else "walk"
         return [RowLoop(at, form, r, count, states, fetch), *inner, End(at, after)]
 
