@@ -82,7 +82,7 @@ assert np.array_equal(f(x), smooth(2 * x) + 1)
 print(*(kernel for kernel in f.lower(x).kernels if "smooth" in kernel.ops))
 
 # With arrays of CuPy's it is the CUDA. Without a GPU, what stands for
-# one runs it, a fibre a thread.
+# one runs it, a fiber a thread.
 
 if toolchain() is not None:
     with ge2.config.using(executor="shim"):

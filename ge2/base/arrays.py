@@ -24,7 +24,7 @@ BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 FP8 = (np.dtype(ml_dtypes.float8_e4m3fn), np.dtype(ml_dtypes.float8_e5m2))
 FLOAT16, FLOAT32, FLOAT64 = (np.dtype(t) for t in (np.float16, np.float32, np.float64))
 COMPLEX64, COMPLEX128 = np.dtype(np.complex64), np.dtype(np.complex128)
-BOOL, INT64 = np.dtype(np.bool_), np.dtype(np.int64)
+BOOL, INT64, UINT8 = np.dtype(np.bool_), np.dtype(np.int64), np.dtype(np.uint8)
 
 SHORT: dict[np.dtype, str] = {
     BOOL: "bool",

@@ -89,7 +89,9 @@ def recompute(graph: Graph, context: Context) -> Graph:
 
 
 def split_live_ranges(graph: Graph, context: Context) -> Graph:
-    """What waits across the fullest step, and is cheap to make again, is made again behind it."""
+    """Values that wait across the fullest step, and are cheap to make again, are made again behind
+    it.
+    """
     from ge2.compile.live_ranges import split_live_ranges
 
     return split_live_ranges(graph, context)

@@ -17,7 +17,7 @@ from ge2.codegen.layout import plain as layout_of
 from ge2.compile.pipeline import TUNING, Tuning, rewritten
 from ge2.compile.steps import NATIVE, before, in_place, is_mappable, kind_of, places_in, write_over
 from ge2.compile.writes import Box, join_update, made_at_checked, reads_elsewhere, saved_views
-from ge2.ir import Atom, Eqn, Graph, Names, Var
+from ge2.ir import Atom, Eqn, Graph, Names, Var, makers_of
 from ge2.ops.attention.ops import FusedBackward
 from ge2.ops.graphs.contraction import is_contraction
 from ge2.ops.graphs.region import Region
@@ -119,7 +119,7 @@ class Scheduler:
         self.choices: dict[int, object] = {}
         # results of steps, and the operands they may write over
         self.over: dict[int, dict[int, int]] = {}
-        self.makers = {v: e for e in graph.eqns for v in e.outs}
+        self.makers = makers_of(graph)
         self.numbers: dict[Atom, int] = {v: n for n, e in enumerate(graph.eqns) for v in e.outs}
         # inputs of steps that are part of the result already
         self.there: dict[int, set[tuple[int, int]]] = {}

@@ -482,7 +482,7 @@ def renamed(env: Mapping[Any, Atom], eqn: Eqn) -> Eqn:
     return eqn
 
 
-def makers_of(graph: Graph) -> dict[Atom, Eqn]:
+def makers_of(graph: Graph) -> dict[Any, Eqn]:
     """The equation that makes each value of a graph but its inputs."""
     return {v: e for e in graph.eqns for v in e.outs}
 

@@ -1,4 +1,6 @@
-"""What rewrites of graphs know beside the graph, the numbers they are planned by, and how they are run."""
+"""The facts that rewrites of graphs know beside the graph, their numbers, and the function that
+runs them.
+"""
 
 from __future__ import annotations
 
@@ -63,6 +65,7 @@ class LiveRanges:
 
     least: int = 1 << 20  # bytes of a value that is worth it
     ample: int = 1 << 30  # bytes of all values together that nobody lacks
+    small: int = 16  # an array is small beside one of as many times its bytes
     share: float = 1 / 22  # of the bytes that a program moves, how many more it may
 
 
@@ -88,6 +91,7 @@ class Rolling:
     grams: tuple[int, ...] = (4, 16)
     periods: int = 6  # candidates that are tried, of each length
     turns: int = 4  # iterations at most after which the same arrays are read again
+    turned: int = 1 << 16  # elements of a matrix that is laid in columns before a loop, at most
     calls: int = 100  # of a compiled function, over which its compile time is spread
     cache: int = 1 << 19  # bytes that stay in a core's own cache
     from_cache: float = 4e10  # bytes a second
@@ -159,9 +163,8 @@ class Moves:
     equations: int = 400  # of a region
     again: int = 12  # of what is computed in each of several places
     runs: int = 5  # of indices along an axis: each is a comparison
-    row: int = (
-        32  # elements of a row that is read at an index, at least: neighbouring threads read it
-    )
+    row: int = 2  # elements of a row that is read at an index, at least: neighbours read it
+    held: int = 16  # and at most, for threads to have them while they are folded
 
 
 @final
@@ -246,7 +249,7 @@ class Tuning:
     joined: int = 3
     sliced: int = 8
     scattered: int = 1 << 22
-    summed: int = 1 << 20
+    summed: int = 1 << 12
     ranks: tuple[int, int] = (8, 256)
     selected: int = 1024
 

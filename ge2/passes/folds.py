@@ -54,7 +54,7 @@ Makers = Mapping[Atom, Eqn]
 @final
 @record
 class Mirror:
-    """What is at the turned place of each element of a value: that element of `value`, or its
+    """The element at the transposed place of each element of a value: that of `value`, or its
     negative; `exact`: also in the signs of zeros.
     """
 
@@ -216,8 +216,8 @@ class Folds:
         return self.times(result, factor)
 
     def base(self, x: Atom) -> tuple[Atom, float]:
-        """What a value is a multiple of, and by which number: a power of two, so that nothing is
-        rounded otherwise, and none below 1, or a sum might overflow that does not.
+        """The value that another one is a multiple of, and the factor: a power of two, so that
+        nothing is rounded otherwise, and none below 1, or a sum might overflow that does not.
         """
         factor = 1.0
         while isinstance(x, Var) and (e := self.mirrors.makers.get(x)) is not None:
@@ -544,7 +544,7 @@ def shifted(eqn: Eqn, makers: Mapping[Any, Eqn], long: int) -> tuple[Atom, Var, 
 
 
 def unspread(makers: Mapping[Any, Eqn], x: Atom, a: Atom) -> tuple[Atom, Dims] | None:
-    """What is repeated to the shape of x, and along which axes it lies."""
+    """The value that is repeated to the shape of x, and its axes."""
     if not a.type.shape and x.type.shape:
         return a, ()
     eqn = makers.get(a)

@@ -45,7 +45,7 @@ def products_to_sums(graph: Graph, context: Context = NOTHING) -> Graph:
     found = {id(e) for e in graph.eqns if is_sum(e, tuning)}
     if not found:
         return graph
-    makers = {v: e for e in graph.eqns for v in e.outs}
+    makers = makers_of(graph)
     eqns = [
         new for e in graph.eqns for new in (Sums(e, makers).eqns() if id(e) in found else (e,))
     ]  # fmt: skip
@@ -215,7 +215,7 @@ def thin_products(graph: Graph, context: Context = NOTHING) -> Graph:
     found = products_of_few_terms(graph, context.tuning.thin_products)
     if not found:
         return graph
-    makers, reads = {v: e for e in graph.eqns for v in e.outs}, Counter[Atom]()
+    makers, reads = makers_of(graph), Counter[Atom]()
     reads.update(a for e in graph.eqns for a in e.inputs)
     once = (e for e in found if reads[e.outs[0]] == 1 and is_by_rows(e, makers))
     return with_sums(graph, {id(e): by_terms for e in once})

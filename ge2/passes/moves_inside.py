@@ -27,7 +27,7 @@ from typing import Final, final
 import numpy as np
 
 from ge2.base.arrays import HALF
-from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Op, Var, without_dead_code
+from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Op, Var, makers_of, without_dead_code
 from ge2.ops.elementwise import ADD, SUB, WHERE
 from ge2.ops.graphs.region import InRuns, Region, is_loop, readers_of
 from ge2.ops.index import UpdateSlice
@@ -114,11 +114,11 @@ def is_seen_through(eqn: Eqn) -> bool:
 
 @final
 class Sweep:
-    """Who makes and who reads each value; `inside`: the moves whose readers all take them in."""
+    """The maker and the readers of each value; `inside`: the moves whose readers all take them in."""
 
     def __init__(self, graph: Graph, tuning: Moves) -> None:
         self.tuning, self.changed = tuning, False
-        self.makers: dict[Atom, Eqn] = {v: e for e in graph.eqns for v in e.outs}
+        self.makers = makers_of(graph)
         self.readers = readers_of(graph)
         self.reads: Counter[Atom] = Counter(a for e in graph.eqns for a in e.inputs)
         self.reads.update(graph.outputs)
@@ -365,7 +365,7 @@ class Inside:
         return self.array(x, low, shape, at)
 
     def given_as(self, x: Atom) -> Atom:
-        """What a value of the caller's is called in the region."""
+        """The name in the region of a value of the caller's."""
         if isinstance(x, Literal):
             return x
         return self.given.setdefault(x, Var(x.type))
@@ -380,7 +380,7 @@ class Inside:
         return self.made(Pad(low, high, (0,) * len(low)), (inner,), at)
 
     def moved(self, eqn: Eqn, low: Dims, shape: Dims, at: Dims) -> Atom:
-        """What a move makes, at its place."""
+        """The result of a move, at its place."""
         op = eqn.op
         if isinstance(op, Concatenate):
             return self.joined(eqn, op.axis, low, shape, at)
@@ -426,7 +426,7 @@ class Inside:
         return self.made(Pad(begin, less(shape, end), (0,) * len(shape)), (true,), at)
 
     def computed(self, eqn: Eqn, low: Dims, shape: Dims, at: Dims) -> Atom:
-        """What a region computes, at its place."""
+        """The result of a region, at its place."""
         op = eqn.op
         assert isinstance(op, Region)
         outer: dict[Atom, Atom] = dict(zip(op.graph.inputs, eqn.inputs, strict=True))

@@ -12,9 +12,10 @@ import numpy as np
 from ge2.base.arrays import COMPLEX, FLOAT32, FLOAT64, INTEGERS
 from ge2.base.errors import TypeRuleError
 from ge2.base.record import record
-from ge2.ir import ArrayType, Atom, Dims, Eqn, Graph, Literal, Op, Var, without_dead_code
+from ge2.ir import ArrayType, Atom, Dims, Eqn, Graph, Literal, Op, Var, makers_of, without_dead_code
 from ge2.ops.elementwise import BY_NAME, WHERE, ConvertElementType
 from ge2.ops.graphs.region import Region, readers_of
+from ge2.ops.index import Gather, Indexed
 from ge2.ops.pointlike import Pointlike
 from ge2.ops.reduce import ReduceMax, ReduceMin
 from ge2.ops.shape import BroadcastInDim, Concatenate, Iota, Pad, Reshape, Slice
@@ -210,7 +211,7 @@ class Ranks:
         return self.make(BY_NAME[name], *inputs)
 
     def whole(self, x: Var) -> Var:
-        """What a fold found, along its axis again."""
+        """The result of a reduction, along its axis again."""
         rest = tuple(d for d in range(len(self.shape)) if d != self.axis)
         return self.make(BroadcastInDim(self.shape, rest), x)
 
@@ -288,7 +289,8 @@ def changed(sizes: Dims, axis: int, size: int) -> Dims:
 # Coordinates of points are an array of two or three columns, and work on each follows work on all.
 # A slice of what a kernel makes is no part of it: the whole is written, and read again in pieces. A
 # slice of an array that is there is an index expression. Every element is made by the same
-# operations; none is made twice, since the slices have no more elements than the whole.
+# operations; none is made twice, since the slices have no more elements than the whole. Where slices
+# are only indices of rows or of updates, which no region computes, the whole is one kernel, not several.
 
 
 Parts = dict[Slice, Var]  # of a value, by what is sliced
@@ -296,8 +298,20 @@ Parts = dict[Slice, Var]  # of a value, by what is sliced
 
 def slices_first(graph: Graph, context: Context = NOTHING) -> Graph:
     """The graph with slices before the elementwise work whose results they are of."""
-    most = context.tuning.sliced
-    return pushed(graph, lambda y, parts: is_covered(y, parts, most))
+    most, worked = context.tuning.sliced, worked_on(graph)
+    return pushed(graph, lambda y, parts: y in worked and is_covered(y, parts, most))
+
+
+def worked_on(graph: Graph) -> set[Atom]:
+    """The values that are more than indices of rows or of updates: also as views, or side by side."""
+    found: set[Atom] = set(graph.outputs)
+    for eqn in reversed(graph.eqns):
+        op, x = eqn.op, eqn.inputs[0] if eqn.inputs else None
+        if isinstance(op, Indexed) and x is not None and len(op.axes) < x.type.ndim:
+            found.update(eqn.inputs[: 1 if isinstance(op, Gather) else 2])
+        elif not (op.is_view or isinstance(op, Concatenate)) or eqn.outs[0] in found:
+            found.update(eqn.inputs)
+    return found
 
 
 def pushed(graph: Graph, may: Callable[[Var, Parts], bool]) -> Graph:
@@ -449,7 +463,7 @@ class Sweep:
     """Equations of cuts, as they are made; `eqns` are those of the current one."""
 
     def __init__(self, graph: Graph) -> None:
-        self.makers: dict[Atom, Eqn] = {v: e for e in graph.eqns for v in e.outs}
+        self.makers = makers_of(graph)
         self.readers, self.results = readers_of(graph), frozenset(graph.outputs)
         self.sliced: dict[Atom, bool] = {}
         self.eqns: list[Eqn] = []

@@ -19,7 +19,7 @@ import numpy as np
 from ge2.base.arrays import FLOATS, FP8, INTEGERS
 from ge2.base.errors import TypeRuleError
 from ge2.base.record import record
-from ge2.ir import ArrayType, Atom, Dims, Eqn, Graph, Literal, Op, Var, without_dead_code
+from ge2.ir import ArrayType, Atom, Dims, Eqn, Graph, Literal, Op, Var, makers_of, without_dead_code
 from ge2.ops.dot import DotGeneral
 from ge2.ops.elementwise import ADD, BY_NAME, WHERE
 from ge2.ops.index import within
@@ -223,7 +223,7 @@ def join(graph: Graph, context: Context = NOTHING) -> Graph:
     fewest = context.tuning.joined
     if sum(isinstance(e.op, Pad) for e in graph.eqns) < 2:
         return graph
-    makers = {v: e for e in graph.eqns for v in e.outs}
+    makers = makers_of(graph)
     uses = Counter(a for e in graph.eqns for a in e.inputs if isinstance(a, Var))
     uses.update(a for a in graph.outputs if isinstance(a, Var))
     inner = {

@@ -10,8 +10,11 @@ from typing import Any, Final
 import numpy as np
 
 import ge2
+from ge2.base.arrays import FP8
 from ge2.ops.graphs.contraction import is_contraction, steps_of
 from tests.kernels.wgmma_cases import BF16, DIGITS, F16, F32
+
+E4M3 = FP8[0]
 
 BY_WARPS = "mma product of operands that it makes"
 BY_GROUPS = "wgmma product of operands that it makes"
@@ -107,6 +110,24 @@ WARPS_ALONE: Final[dict[str, tuple[Function, tuple[Given, ...]]]] = {
     "a long sum": (lambda x, w: np.abs(x) @ w, ((BF16, 64, 1100), (BF16, 1100, 70))),
 }  # fmt: skip
 FLOATS = ("what of zero is not zero",)  # of float32, as tf32
+# few rows times weights of another type, as inference has them: of k terms and n columns
+WEIGHTS: Final[dict[str, tuple[Function, Callable[[int, int], tuple[Given, Given]]]]] = {
+    "bytes times scales of columns": (
+        lambda x, w, s: x @ (w.astype(BF16) * s), lambda k, n: (("i1", k, n), (BF16, n))
+    ),
+    "turned bytes times scales of rows": (
+        lambda x, w, s: x @ (w.astype(BF16) * s[:, None]).T, lambda k, n: (("i1", n, k), (BF16, n))
+    ),
+    "fp8 times scales of float32": (
+        lambda x, w, s: x @ (w.astype(F32) * s).astype(BF16), lambda k, n: ((E4M3, k, n), (F32, n))
+    ),
+    "bytes from the left": (
+        lambda x, w, s: (w.astype(BF16) * s[:, None]) @ x.T, lambda k, n: (("i1", n, k), (BF16, n))
+    ),
+    "float32 from the left, turned": (
+        lambda x, w, s: (w * s).astype(BF16).T @ x.T, lambda k, n: ((F32, k, n), (F32, n))
+    ),
+}  # fmt: skip
 
 
 def drawn(rng: np.random.Generator, dtype: Any, *shape: int) -> Any:

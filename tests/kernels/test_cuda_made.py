@@ -22,6 +22,7 @@ from tests.kernels.made_cases import (
     CASES,
     FLOATS,
     WARPS_ALONE,
+    WEIGHTS,
     Random,
     bound,
     drawn,
@@ -37,6 +38,7 @@ from tests.together import needs_compiler
 TF32 = 2.0**-10  # what is cut off of elements
 ALL = {**CASES, **WARPS_ALONE}
 TILES = ["128 x 128 by 8", "128 x 64 by 8", "64 x 64 by 4"]
+WAITING = ["16 x 64 by 4", "32 x 64 by 4", "64 x 64 by 4", "128 x 64 by 8"]
 GROUP_TILES = [
     "128 x 192",
     "128 x 192, narrow strips",
@@ -139,6 +141,28 @@ def test_tiles(family: str, tile: str, k: int) -> None:
     judge(found, layer(*xs))
 
 
+def pinned(name: str, tile: str) -> Pin:
+    """That tile, or the one for few columns where weights are the left operand."""
+    rows, _, columns, rest = tile.split(" ", 3)
+    return Pin(BY_WARPS, f"{columns} x {rows} {rest}" if "left" in name else tile)
+
+
+@needs_compiler
+@pytest.mark.exhaustive("name")
+@pytest.mark.parametrize("parts", ["", ", 2 parts"])
+@pytest.mark.parametrize("tile", WAITING)
+@pytest.mark.parametrize("name", WEIGHTS)
+def test_few_rows(name: str, tile: str, parts: str) -> None:
+    """Weights in more stages than there are, in parts and whole, of edges that no tile has."""
+    (function, given), rng, pin = WEIGHTS[name], np.random.default_rng(5), pinned(name, tile)
+    xs = [drawn(rng, BF16, 13, 520), *(drawn(rng, *each) for each in given(520, 72))]
+    pin = Pin(BY_WARPS, pin.variant + parts)
+    with config.using(executor="shim", tuning=(H200,), pins=(pin,), shim_watch=True, shim_seed=3):
+        (choice,) = ge2.jit(function).lower(*xs).choices.values()
+        assert choice.taken.title == f"{BY_WARPS}, {pin.variant}"
+        judge(ge2.jit(function)(*xs), function(*xs))
+
+
 @needs_compiler
 @pytest.mark.exhaustive("seed")
 @pytest.mark.parametrize("seed", range(40))
@@ -199,6 +223,16 @@ def test_it_is_chosen_where_it_is_predicted_to_take_less_time() -> None:
     assert len(costly) == 2
 
 
+def test_weights_of_bytes_are_made_for_few_rows() -> None:
+    """They are read once, and half types of them neither written nor read."""
+    function, given = WEIGHTS["bytes times scales of columns"]
+    weights = given(4096, 4096)
+    for rows in (4, 16, 32):
+        (title,) = titles(function, (BF16, rows, 4096), *weights)
+        assert title.startswith(BY_WARPS)
+    assert len(titles(function, (BF16, 1024, 4096), *weights)) == 2
+
+
 def test_the_candidate_in_memory_has_a_prediction() -> None:
     structs = [ge2.ShapeDtypeStruct(s, BF16) for s in ((8192, 768), (768, 768))]
     with config.using(executor="shim", tuning=(H200,), tune="off"):
@@ -250,6 +284,21 @@ def test_no_spills(family: str, tile: str, architecture: str, name: str) -> None
     with config.using(prefer=(family,), pins=(Pin(family, tile),)):
         found = kernels(function, *xs, arch=architecture)
     ((kernel, text),) = [each for each in found if "left_made" in each[1]]
+    (usage,) = compiled(text, architecture).kernels
+    assert not usage.spills and usage.registers * kernel.block <= 1 << 16
+
+
+@needs_nvrtc
+@pytest.mark.exhaustive("architecture")
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("tile", WAITING)
+@pytest.mark.parametrize("name", WEIGHTS)
+def test_no_spills_of_few_rows(name: str, tile: str, architecture: str) -> None:
+    function, given = WEIGHTS[name]
+    xs = [np.zeros((16, 512), BF16), *(np.zeros(s, d) for d, *s in given(512, 512))]
+    with config.using(prefer=(BY_WARPS,), pins=(pinned(name, tile),)):
+        ((kernel, text),) = kernels(function, *xs, arch=architecture)
+    assert "_made" in text
     (usage,) = compiled(text, architecture).kernels
     assert not usage.spills and usage.registers * kernel.block <= 1 << 16
 

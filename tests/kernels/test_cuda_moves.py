@@ -258,6 +258,7 @@ def test_sums_of_zeros_are_written_whole(
     some = [
         (90, 7, rng.integers(0, 90, 100)), (70, 4, rng.permutation(70)), (300, 3, np.full(500, 150)),
         (1000, 1, rng.integers(400, 410, 70)), (33, 8, np.array([32])), (65, 2, np.arange(0, 65, 2)),
+        (1000, 3, rng.integers(200, 900, 2100)),
     ]  # fmt: skip
     for rows, width, index in some:
         updates = rng.integers(-9, 9, (len(index), width)).astype(dtype)

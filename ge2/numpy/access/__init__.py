@@ -213,7 +213,7 @@ def parts_of(p: Any, t: ArrayType, alone: int) -> list[Any]:
             f"a single {p} as an index is not supported", where=here(), fix="x[None], or np.where"
         )
     x = lift(p)
-    if kind is list and not type_of(x).size:
+    if kind in (list, tuple) and not type_of(x).size:
         x = np.zeros(type_of(x).shape, np.intp)  # of no numbers, which NumPy has as floats
     own = type_of(x)
     if own.dtype == BOOL:

@@ -109,7 +109,10 @@ def along_axis(arr: Any, indices: Any, axis: int | None) -> tuple[Any, int, tupl
         raise OutOfBoundsError(
             f"`indices`, {own}, do not broadcast against {t} along axis {axis}", where=here()
         ) from None
-    lines = [counting(shape, i) for i in range(t.ndim)]
+    lines = [
+        counting(shape, i) if n == shape[i] else broadcast(np.int64(0), shape)
+        for i, n in enumerate(t.shape)
+    ]
     return (
         x,
         axis,
@@ -190,6 +193,7 @@ def choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> Any:
     found = [lift(c) for c in choices]
     dtype = common_dtype(found)  # before numbers of Python's are arrays, which have dtypes
     index, *options = broadcast_arrays(a, *(cast(c, dtype) for c in found))
+    index = cast(index, INT64) if type_of(index).dtype == BOOL else index
     index = brought_inside(index, len(options), mode)
     table = stack(options)
     return take_along_axis(table, reshape(index, (1, *type_of(index).shape)), 0)[0]

@@ -11,7 +11,7 @@ from typing import final
 
 import numpy as np
 
-from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Op, Var, rename, without_dead_code
+from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Op, Var, makers_of, rename, without_dead_code
 from ge2.ir.graph import FREE
 from ge2.ops.dot import DotGeneral
 from ge2.ops.elementwise import ADD
@@ -19,20 +19,21 @@ from ge2.ops.graphs.control import Cond
 from ge2.ops.graphs.loops import ScanLoop
 from ge2.ops.reduce import ReduceSum
 from ge2.ops.shape import BroadcastInDim, Concatenate, Reshape, Slice, Transpose
+from ge2.passes.context import NOTHING, Context, Rolling
 
 
-def trim(graph: Graph) -> Graph:
+def trim(graph: Graph, context: Context = NOTHING) -> Graph:
     if not any(isinstance(e.op, ScanLoop | Cond) for e in graph.eqns):
         return graph
     read: set[Atom] = {a for e in graph.eqns for a in e.inputs} | set(graph.outputs)
-    makers = {v: e for e in graph.eqns for v in e.outs}
+    makers = makers_of(graph)
     same: dict[Var, Atom] = {}
     eqns: list[Eqn] = []
     for eqn in graph.eqns:
         if not same.keys().isdisjoint(eqn.inputs):
             eqn = Eqn(eqn.op, rename(same, eqn.inputs), eqn.outs, eqn.source)
         if isinstance(eqn.op, ScanLoop) and not any(e.op.effect for e in eqn.op.body.eqns):
-            eqns += Scan(eqn, read, makers).run()
+            eqns += Scan(eqn, read, makers, context.tuning.rolling).run()
         elif isinstance(eqn.op, Cond):
             eqns.append(without_unread(eqn, eqn.op, read, same))
         else:
@@ -74,9 +75,6 @@ def of_results(branch: Graph, kept: Sequence[int], first: Sequence[int]) -> Grap
     return without_dead_code(Graph(tuple(inputs), eqns, outputs, branch.consts))
 
 
-TURNED = 1 << 16  # elements of a matrix that is worth being turned before a loop, at most
-
-
 def by_rows(eqn: Eqn) -> bool:
     """True if it is a matrix times a vector."""
     op = eqn.op
@@ -90,9 +88,15 @@ class Scan:
     """One scan, as lists that get shorter."""
 
     def __init__(
-        self, eqn: Eqn, read: set[Atom], makers: dict[Var, Eqn], summing: bool = False
+        self,
+        eqn: Eqn,
+        read: set[Atom],
+        makers: dict[Var, Eqn],
+        tuning: Rolling,
+        summing: bool = False,
     ) -> None:
         assert isinstance(eqn.op, ScanLoop)
+        self.tuning = tuning
         self.eqn, self.op, self.read, self.makers = eqn, eqn.op, read, makers
         self.moved = (DotGeneral, ReduceSum) if summing else (DotGeneral,)  # sums that come after
         self.body = eqn.op.body
@@ -190,7 +194,7 @@ class Scan:
         for eqn in self.body.eqns:
             matrix = eqn.inputs[0] if eqn.inputs else None
             known = isinstance(matrix, Var) and matrix in outer and by_rows(eqn)
-            if not isinstance(matrix, Var) or not known or matrix.type.size > TURNED:
+            if not isinstance(matrix, Var) or not known or matrix.type.size > self.tuning.turned:
                 eqns.append(eqn)
                 continue
             shape = (matrix.type.shape[1], matrix.type.shape[0])
@@ -292,7 +296,7 @@ def product_of(scan: Scan, carry: tuple[Var, Atom, Atom, Var]) -> list[Eqn]:
     """The product, or the sum, that each iteration adds to a carry, the views of it, and the sum;
     nothing if it is another.
     """
-    makers = {v: e for e in scan.body.eqns for v in e.outs}
+    makers = makers_of(scan.body)
     uses = Counter(a for e in scan.body.eqns for a in e.inputs if isinstance(a, Var))
     uses.update(a for a in scan.outputs() if isinstance(a, Var))
     old, _, new, _ = carry
@@ -342,7 +346,7 @@ def at_once(scan: Scan, carry: tuple[Var, Atom, Atom, Var], chain: Sequence[Eqn]
     product, *views, _ = chain
     whole = over_iterations(product.op)
     makers, found, stacks = (
-        {v: e for e in scan.body.eqns for v in e.outs},
+        makers_of(scan.body),
         list[Eqn](),
         list[Atom](),
     )
@@ -401,11 +405,11 @@ def after_first(axes: Dims) -> Dims:
 # Sums over rows, as the derivative by a bias is, come after likewise.
 
 
-def sums_after(graph: Graph) -> Graph:
+def sums_after(graph: Graph, context: Context = NOTHING) -> Graph:
     if not any(isinstance(e.op, ScanLoop) for e in graph.eqns):
         return graph
     read = {a for e in graph.eqns for a in e.inputs} | set(graph.outputs)
-    makers = {v: e for e in graph.eqns for v in e.outs}
+    makers = makers_of(graph)
     eqns: list[Eqn] = []
     changed = False
     for eqn in graph.eqns:
@@ -414,9 +418,10 @@ def sums_after(graph: Graph) -> Graph:
             eqns.append(eqn)
             continue
         wide, stacks = stacking(eqn, more)
-        eqns += Scan(wide, read | set(stacks), makers, summing=True).run()
+        eqns += Scan(wide, read | set(stacks), makers, context.tuning.rolling, summing=True).run()
         changed = True
-    return trim(Graph(graph.inputs, tuple(eqns), graph.outputs, graph.consts)) if changed else graph
+    found = Graph(graph.inputs, tuple(eqns), graph.outputs, graph.consts)
+    return trim(found, context) if changed else graph
 
 
 def stacking(eqn: Eqn, more: list[Var]) -> tuple[Eqn, list[Var]]:
@@ -450,7 +455,7 @@ def multiplied(body: Graph, old: Var, new: Var) -> list[Var]:
     """The factors of the product that an iteration adds to a carry and that nothing else reads, or
     what is summed for it.
     """
-    makers = {v: e for e in body.eqns for v in e.outs}
+    makers = makers_of(body)
     reads = [a for e in body.eqns for a in e.inputs] + list(body.outputs)
     total = makers.get(new)
     if total is None or total.op != ADD or reads.count(new) != 1 or reads.count(old) != 1:

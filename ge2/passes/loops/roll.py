@@ -235,7 +235,9 @@ def rolled(
 
 
 def as_rows(atoms: Sequence[Atom], tables: list[Eqn], source: Source | None) -> Sequence[Atom]:
-    """What every iteration reads; numbers as rows of an array, whose equations are added."""
+    """The values that every iteration reads; numbers as rows of an array, whose equations are
+    added.
+    """
     numbers = [a.value for a in atoms if isinstance(a, Literal)]
     if not numbers:
         return atoms

@@ -17,7 +17,19 @@ from typing import final
 
 from ge2.base.record import record
 from ge2.base.source import Source
-from ge2.ir import ArrayType, Atom, Dims, Eqn, Graph, Literal, Op, Var, rename, without_dead_code
+from ge2.ir import (
+    ArrayType,
+    Atom,
+    Dims,
+    Eqn,
+    Graph,
+    Literal,
+    Op,
+    Var,
+    makers_of,
+    rename,
+    without_dead_code,
+)
 from ge2.ops.graphs.loops import RepeatLoop, ScanLoop, apart, stacked
 from ge2.ops.pointlike import Pointlike
 from ge2.ops.reduce import Reduce
@@ -197,30 +209,28 @@ ALIKE = (Pointlike, BroadcastInDim, Transpose, Reshape, Reduce)
 
 
 def stack(graph: Graph, context: Context = NOTHING) -> Graph:
-    tuning = context.tuning.stacking
-    return stacked_loops(graph, tuning.returned, tuning.deep)
+    return stacked_loops(graph, context.tuning.stacking.returned, context)
 
 
 def stack_all(graph: Graph, context: Context = NOTHING) -> Graph:
     """The same, however many results the caller gets: on a GPU a copy of each costs less than its
     iteration does as launches, and a scan of them may be one kernel.
     """
-    return stacked_loops(graph, len(graph.outputs), context.tuning.stacking.deep)
+    return stacked_loops(graph, len(graph.outputs), context)
 
 
-def stacked_loops(graph: Graph, most: int, deep: int) -> Graph:
-    """The loops as scans, those of which at most so many results are the caller's. `deep`:
-    operations, one on another, that are done for all rows at once.
-    """
+def stacked_loops(graph: Graph, most: int, context: Context) -> Graph:
+    """The loops as scans, those of which at most so many results are the caller's."""
     if not any(isinstance(e.op, RepeatLoop) for e in graph.eqns):
         return graph
-    stacking = Stacking(graph, most, deep)
+    stacking = Stacking(graph, most, context.tuning.stacking.deep)
     for eqn in graph.eqns:
         stacking.take(eqn)
     if not stacking.scans:
         return graph
     outputs = rename(stacking.names, graph.outputs)
-    return trim(without_dead_code(Graph(graph.inputs, tuple(stacking.eqns), outputs, graph.consts)))
+    found = Graph(graph.inputs, tuple(stacking.eqns), outputs, graph.consts)
+    return trim(without_dead_code(found), context)
 
 
 @final
@@ -396,7 +406,7 @@ def kind(maker: Eqn | None) -> tuple[Op, tuple[ArrayType, ...]] | None:
 
 def unshaped(body: Graph, a: Atom) -> Atom:
     """The value that a result is a reshape of, which is stacked as well, and read by more."""
-    makers = {v: e for e in body.eqns for v in e.outs}
+    makers = makers_of(body)
     while (
         isinstance(a, Var)
         and (maker := makers.get(a)) is not None

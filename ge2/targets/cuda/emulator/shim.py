@@ -125,7 +125,7 @@ FLAGS: Final = (
     "-x", "c++", "-std=c++17", "-fno-openmp", "-fno-exceptions", "-fno-rtti", "-fno-threadsafe-statics",
     "-fno-strict-aliasing", "-fvisibility=hidden",
 )  # fmt: skip
-FRAME: Final = 96 << 10  # bytes of local variables, for which a fibre's stack has room
+FRAME: Final = 96 << 10  # bytes of local variables, for which a fiber's stack has room
 QUICK: Final = ("-O1", "-fdata-sections", f"-Werror=frame-larger-than={FRAME}")
 LIBRARIES: Final = ("-Wl,--no-as-needed", "-lm")
 WATCH: Final = (

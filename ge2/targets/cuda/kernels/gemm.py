@@ -1,4 +1,4 @@
-"""What products on tensor cores have in common, and the time they are predicted to take."""
+"""The common parts of products on tensor cores, and the time they are predicted to take."""
 
 from __future__ import annotations
 
@@ -85,8 +85,13 @@ class Product:
         return self.types[0].dtype
 
     @property
+    def made(self) -> set[int]:
+        """The numbers of the operands that the kernel makes."""
+        return {x.operand for x in self.makings}
+
+    @property
     def operands(self) -> tuple[Operand, ...]:
-        """Where all factors are."""
+        """The operands of all factors."""
         return self.factors if self.second is None else (*self.factors, self.second)
 
     @property
@@ -259,7 +264,7 @@ class Joint(OnTensorCores):
         return not steps_of(op).prologues
 
     def placed(self, problem: Problem) -> dict[Atom, Operand]:
-        """Where the operands of the product are."""
+        """The layouts of the operands of the product."""
         return dict[Atom, Operand](problem.placed(steps_of(problem.op).graph).items())
 
     def product(self, problem: Problem) -> Product:
@@ -355,12 +360,6 @@ def spaced(t: ArrayType, source: Operand, groups: tuple[Dims, Dims, Dims], index
 # The numbers are cautious where nothing was measured, so that a library is not left for a guess.
 
 
-# multiply-adds of half types with sums in float32 that a multiprocessor does in a clock, by compute
-# capability: of data sheets, the least of a generation
-RATE: Final = {80: 1024, 87: 1024, 90: 1024, 100: 1024, 103: 1024}
-LEAST: Final = 256
-
-
 @final
 @record
 class Split:
@@ -380,10 +379,14 @@ class Split:
 def splits(
     axes: Contraction, tile: MmaTile, copies: tuple[int, ...], caps: Caps
 ) -> Iterator[Split]:
-    """A tile with whole sums, and in as many parts as would keep the chip busy, if sums are long."""
+    """A tile with whole sums, and in as many parts as would keep the chip busy, if sums are long: no
+    more than it has room for, unless blocks wait by turns.
+    """
     yield Split(tile, 1, copies)
-    tuning, chip = caps.chip.tuning.mma, caps.limits.multiprocessors
-    parts = min(chip // count(axes, tile), axes.sums[0].size // tuning.long, tuning.parts)
+    tuning, tiles = caps.chip.tuning.mma, count(axes, tile)
+    room = tile.blocks * caps.limits.multiprocessors
+    most = -(-room // tiles) if tile.blocks > 1 else room // tiles
+    parts = min(most, axes.sums[0].size // tuning.long, tuning.parts)
     if parts > 1:
         yield Split(tile, parts, copies)
 
@@ -396,20 +399,21 @@ def count(axes: Contraction, tile: MmaTile) -> int:
 
 def mma_seconds(
     axes: Contraction, factors: tuple[Operand, ...], dtype: np.dtype, split: Split, moved: int,
-    caps: Caps,
+    caps: Caps, beyond: int = 0,
 ) -> float:  # fmt: skip
     """Waves of tiles, at that part of the rate that the tile reaches, and a smaller one where
     elements of two bytes are read one by one, or all bytes once, if that takes longer: `moved` of
-    each element of the result; and the parts of sums, which are written and read.
+    each element of the result, and so many `beyond` factors, or fewer; and the parts of sums, which
+    are written and read.
     """
     (sums,), tuning, tile = axes.sums, caps.chip.tuning.mma, split.tile
     waves = -(-split.parts * count(axes, tile) // caps.limits.multiprocessors)
     one_by_one = sum(not lying(axes, factors, n, dtype).wide for n in (0, 1))
     part = tile.part * tuning.one_by_one**one_by_one / (1 if dtype.itemsize == 2 else 2)
     done = waves * tile.rows * tile.products * tile.columns * sums.size / split.parts
-    multiplied = done / (RATE.get(caps.limits.generation, LEAST) * caps.limits.clock * part)
+    multiplied = done / (tuning.rate(caps.limits.generation) * caps.limits.clock * part)
     elements = math.prod(x.size for x in (*axes.batches, *axes.rows, *axes.columns))
-    read = memory_seconds(axes, dtype, moved * elements, tile.products, caps)
+    read = memory_seconds(axes, dtype, moved * elements + beyond, tile.products, caps)
     found = caps.speed.launch + max(multiplied, read)
     if split.parts == 1:
         return found

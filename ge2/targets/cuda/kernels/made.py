@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Final, final
 
+from ge2.base.arrays import FLOAT32
 from ge2.choice.problem import Problem, Variant
 from ge2.codegen.layout import unspoken
 from ge2.codegen.text import Operand
@@ -16,7 +17,7 @@ from ge2.ops.graphs.contraction import ProductSteps, is_contraction, of_steps, s
 from ge2.ops.graphs.region import Region
 from ge2.targets.cuda.device import Caps
 from ge2.targets.cuda.emit.special_reductions import Kernels
-from ge2.targets.cuda.kernels.gemm import Joint, Product, Split, count, splits
+from ge2.targets.cuda.kernels.gemm import Joint, Product, Split, count, mma_seconds, splits
 from ge2.targets.cuda.kernels.products import (
     CudaSmallContraction,
     CudaSmallProduct,
@@ -32,7 +33,6 @@ from ge2.targets.cuda.kernels.tensor_cores import (
     quickest,
     seconds,
     thin,
-    tiles_for,
 )
 from ge2.targets.cuda.products import Contraction, contraction, tight
 from ge2.targets.cuda.products.made import Making, Source, elements, operations, unmade
@@ -46,6 +46,7 @@ from ge2.targets.cuda.products.warp_groups import (
     unmade_by_groups,
 )
 from ge2.targets.cuda.tensor_tuning import WgmmaTile
+from ge2.targets.cuda.tuning import Mma, MmaTile
 
 SMALL: Final = "it is a small product"
 
@@ -54,7 +55,9 @@ SMALL: Final = "it is a small product"
 
 @lru_cache(16)
 def makings_of(problem: Problem) -> tuple[Making, ...] | str:
-    """How operands are made, of arrays whose places the problem knows; or why no kernel does it."""
+    """The making of operands, of arrays whose places the problem knows; or the reason why no kernel
+    does it.
+    """
     op = steps_of(problem.op)
     given, found = problem.placed(op.graph), list[Making]()
     for e in op.prologues:
@@ -163,9 +166,10 @@ class GemmMmaMade(OfMade, MmaKernels, PackedJoint):
     name, kin = "mma product of operands that it makes", "mma product and region"
 
     def tiles(self, product: Product, after: Epilogue, caps: Caps) -> Iterator[tuple[str, Split]]:
+        tuning = caps.chip.tuning.mma
         found = [
             split
-            for tile in tiles_for(product.axes, caps.chip.tuning.mma, product.dtype)
+            for tile in made_tiles(product, tuning)
             if of_tile(product, tile, after, caps.chip).fits
             for split in splits(product.axes, tile, (), caps)
             if split.parts == 1 or not after.sums
@@ -177,12 +181,31 @@ class GemmMmaMade(OfMade, MmaKernels, PackedJoint):
         """Elements are made again for each tile beside or below another, while tensor cores wait for
         those that issue it: as long as it takes comes on top.
         """
-        found = super().timed(product, tile, after, caps)
-        return found + sum(making_seconds(product.axes, x, tile, caps) for x in product.makings)
+        axes, makings = product.axes, product.makings
+        beyond = sum(x.read - x.eqn.outs[0].type.nbytes for x in makings)
+        given = axes, product.factors, product.dtype, tile, after.moved, caps
+        found = mma_seconds(*given, beyond) + sum(
+            making_seconds(axes, x, tile, caps) for x in makings
+        )
+        return found * caps.chip.tuning.made.doubt
+
+
+def made_tiles(product: Product, tuning: Mma) -> tuple[MmaTile, ...]:
+    """The tiles; and for few lines of one operand, where the other is made, those that wait for memory,
+    in place of others of their size.
+    """
+    (rows,), (columns,) = product.axes.rows, product.axes.columns
+    named = {str(Split(t)): t for t in tuning.tiles}
+    if 1 in product.made:
+        named.update({str(Split(t)): t for t in tuning.waiting if rows.size <= t.rows})
+    elif product.dtype != FLOAT32:  # as `tiles_for` has it
+        turned = (t.turned for t in tuning.waiting)
+        named.update({str(Split(t)): t for t in turned if columns.size <= t.columns})
+    return tuple(named.values())
 
 
 def making_seconds(axes: Contraction, making: Making, split: Split, caps: Caps) -> float:
-    """What it takes to make all tiles of an operand; and for its arrays to come from memory once,
+    """The time to make all tiles of an operand; and for its arrays to come from memory once,
     beyond what the operand itself would, and from caches each time.
     """
     (y,), (sums,), tile = making.eqn.outs, axes.sums, split.tile
@@ -191,10 +214,7 @@ def making_seconds(axes: Contraction, making: Making, split: Split, caps: Caps) 
     done = operations(making.eqn, caps.speed.functions) + handled
     made = count(axes, tile) * lines * sums.size
     computed = made * done / caps.speed.single
-    bytes_ = sum(v.type.nbytes for v in making.eqn.inputs)
-    beyond = max(bytes_ - y.type.nbytes, 0) / caps.speed.moved
-    again = made * bytes_ / max(y.type.size, 1) / caps.speed.cached
-    return max(computed, beyond + again)
+    return max(computed, made * making.read / max(y.type.size, 1) / caps.speed.cached)
 
 
 @final
@@ -226,7 +246,9 @@ class GemmWgmmaMade(OfMade, WgmmaKernels):
             yield named(tile), tile
 
     def timed(self, product: Product, tile: WgmmaTile, after: Epilogue, caps: Caps) -> float:
-        """What products take, and longer where what fragments are made of, or to make them, does."""
+        """The time of products, or of the reads and the work that fragments are made by, if that is
+        longer.
+        """
         wide, left = replace(tile, narrow=False), left_of(product.makings)
         # no less than by wide strips and as many stages: narrow ones take longer, if anything
         lost = tile.stages - min(tile.stages, stages_of(tile, after, caps.chip, left))
@@ -241,9 +263,9 @@ class GemmWgmmaMade(OfMade, WgmmaKernels):
 
 
 def longer(product: Product, tile: WgmmaTile, caps: Caps) -> float:
-    """How many times as long as products alone a stage takes: clocks for an element of the left
-    operand, of products, shared memory and the cache, which overlap, and of lanes, which do not:
-    those who make operands issue the products. Fitted on an H200 (docs/design/made.md).
+    """The time of a stage as a multiple of that of products alone: clocks for an element of the
+    left operand, of products, shared memory and the cache, which overlap, and of lanes, which do
+    not: those who make operands issue the products. Fitted on an H200 (docs/design/made.md).
     """
     (making,), size, tuning = product.makings, product.dtype.itemsize, caps.chip.tuning
     bytes_ = sum(x.dtype.itemsize for x in making.brought)
@@ -305,7 +327,7 @@ class MadeFirst(Before):
         return first + quickest(product, caps)
 
     def first(self, eqn: Eqn, caps: Caps) -> float:
-        """What it takes to make an operand; beyond what the earlier steps take alone, for which
+        """The time to make an operand; beyond what the earlier steps take alone, for which
         it writes the operand and reads little more.
         """
         (y,) = eqn.outs

@@ -1,4 +1,4 @@
-"""What is done with the sums of a tile, and sums over all rows of it."""
+"""Epilogues of products: the work on the sums of a tile, and sums over all rows of it."""
 
 from __future__ import annotations
 
