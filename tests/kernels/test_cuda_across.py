@@ -83,3 +83,22 @@ def test_parts_of_arrays(rng: np.random.Generator) -> None:
 def test_few_columns_have_no_tiles(rng: np.random.Generator) -> None:
     x = rng.standard_normal((300, 3)).astype(np.float32)
     alike(ran(lambda x: x.T + 1, x, tiled=False), x.T + 1)
+
+
+def test_what_a_loop_over_rows_reads_along_them_is_read_again_after_it(
+    rng: np.random.Generator,
+) -> None:
+    """The best path by Viterbi: a maximum along the axis that the one before it leaves."""
+
+    def paths(e: Any, moves: Any) -> Any:
+        best, found = e[0], []
+        for t in range(1, 5):
+            best = (best[:, :, None] + moves).max(1) + e[t]
+            found.append(best)
+        return tuple(found)
+
+    e, moves = rng.standard_normal((5, 3, 7), "f"), rng.standard_normal((7, 7), "f")
+    with config.using(executor="shim"):
+        got = ge2.jit(lambda *args: paths(*args))(e, moves)
+    for y, w in zip(got, paths(e, moves), strict=True):
+        np.testing.assert_array_equal(y, w)

@@ -15,7 +15,7 @@ from ge2.ops.dot import DotGeneral
 from ge2.ops.graphs.loops import ScanLoop
 from ge2.passes.loops.products_outside import joined_products, products_outside
 
-STEPS, BATCH, WIDE, HIDDEN = 6, 3, 9, 5
+STEPS, BATCH, WIDE, HIDDEN = 6, 3, 9, 8
 
 
 def arrays(*shapes: tuple[int, ...], dtype: str = "float32") -> list[np.ndarray]:
@@ -149,3 +149,30 @@ def test_a_network_and_its_derivative_are_the_same_without(executor: str) -> Non
         with config.using(passes_off=("joined_products", "products_outside")):
             want = slopes()
     same(got, want)
+
+
+def reading_back(h: Any, d: Any, w: Any) -> Any:
+    both = np.tanh(h + d) @ w
+    return both[:, WIDE:], both[:, :WIDE]
+
+
+def test_the_part_of_a_product_that_only_results_are_is_one_product_after_the_loop() -> None:
+    args = arrays((BATCH, HIDDEN), (STEPS, BATCH, HIDDEN), (HIDDEN, WIDE + HIDDEN))
+    before = make_jaxpr(of_scan(reading_back))(*args).graph
+    after = products_outside(before)
+    assert products(the_loop(after).eqns) == 1
+    *_, last = [e for e in after.eqns if isinstance(e.op, DotGeneral)]
+    assert last.outs[0] is after.outputs[1]
+    same(after(*args), before(*args))
+
+
+def test_a_part_that_is_read_in_the_loop_too_stays_in_it() -> None:
+    def step(h: Any, d: Any, w: Any) -> Any:
+        both = np.tanh(h + d) @ w
+        return both[:, WIDE:] + both[:, :HIDDEN], both[:, :WIDE]
+
+    args = arrays((BATCH, HIDDEN), (STEPS, BATCH, HIDDEN), (HIDDEN, WIDE + HIDDEN))
+    graph = make_jaxpr(of_scan(step))(*args).graph
+    after = products_outside(graph)
+    assert products(the_loop(after).eqns) == 2  # of the other parts
+    same(after(*args), graph(*args))

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import ge2
+from ge2 import lax
 from ge2.base.config import config
 from ge2.ir import Graph, verify
 from ge2.ops.graphs.loops import RepeatLoop, ScanLoop
@@ -142,3 +143,21 @@ def test_on_a_gpu(f: Any) -> None:
         found = ge2.jit(f)(W, H, XS)
     for y, w in zip(*map(ge2.tree_util.tree_leaves, (found, f(W, H, XS))), strict=True):
         np.testing.assert_allclose(y, w, rtol=1e-5, atol=1e-6)
+
+
+def test_sums_over_rows_come_after_so_that_rows_know_nothing_of_each_other():
+    def loss(b, w, x):
+        def step(h, x):
+            h = np.tanh(x + h @ w + b)
+            return h, h
+
+        return (lax.scan(step, x[0], x)[1] ** 2).sum()
+
+    args = W[0], W, XS
+    graph = ge2.make_jaxpr(ge2.grad(loss))(*args).graph
+    before = run((*TIDY, roll, whole, stack, stack_all), graph)
+    after = sums_after(before)
+    *_, backward = (e.op for e in after.eqns if isinstance(e.op, ScanLoop))
+    assert "reduce_sum" not in {e.op.name for e in backward.body.eqns}
+    assert "reduce_sum" in {e.op.name for e in after.eqns}
+    np.testing.assert_allclose(after(*args), graph(*args), rtol=1e-5)

@@ -11,12 +11,13 @@ from typing import final
 
 import numpy as np
 
-from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Var, makers_of, rename, without_dead_code
+from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Op, Var, makers_of, rename, without_dead_code
 from ge2.ir.graph import FREE
 from ge2.ops.dot import DotGeneral
 from ge2.ops.elementwise import ADD
 from ge2.ops.graphs.control import Cond
 from ge2.ops.graphs.loops import ScanLoop
+from ge2.ops.reduce import ReduceSum
 from ge2.ops.shape import BroadcastInDim, Concatenate, Reshape, Slice, Transpose
 from ge2.passes.context import NOTHING, Context, Rolling
 
@@ -86,10 +87,18 @@ def by_rows(eqn: Eqn) -> bool:
 class Scan:
     """One scan, as lists that get shorter."""
 
-    def __init__(self, eqn: Eqn, read: set[Atom], makers: dict[Var, Eqn], tuning: Rolling) -> None:
+    def __init__(
+        self,
+        eqn: Eqn,
+        read: set[Atom],
+        makers: dict[Var, Eqn],
+        tuning: Rolling,
+        summing: bool = False,
+    ) -> None:
         assert isinstance(eqn.op, ScanLoop)
         self.tuning = tuning
         self.eqn, self.op, self.read, self.makers = eqn, eqn.op, read, makers
+        self.moved = (DotGeneral, ReduceSum) if summing else (DotGeneral,)  # sums that come after
         self.body = eqn.op.body
         consts, carry, elements = eqn.op.parts(list(zip(self.body.inputs, eqn.inputs, strict=True)))
         self.consts, self.elements = consts, elements
@@ -284,7 +293,7 @@ def summed(scan: Scan) -> list[Eqn]:
 
 
 def product_of(scan: Scan, carry: tuple[Var, Atom, Atom, Var]) -> list[Eqn]:
-    """The product that each iteration adds to a carry, the views of it, and the sum;
+    """The product, or the sum, that each iteration adds to a carry, the views of it, and the sum;
     nothing if it is another.
     """
     makers = makers_of(scan.body)
@@ -305,7 +314,7 @@ def product_of(scan: Scan, carry: tuple[Var, Atom, Atom, Var]) -> list[Eqn]:
     chain, value = [total], next((a for a in total.inputs if a is not old), old)
     while isinstance(value, Var) and uses[value] == 1 and (maker := makers.get(value)) is not None:
         chain.insert(0, maker)
-        if isinstance(maker.op, DotGeneral):
+        if isinstance(maker.op, scan.moved):
             return chain if all(stack_of(scan, a, makers) is not None for a in maker.inputs) else []
         if not isinstance(maker.op, Transpose | Reshape):
             return []
@@ -335,14 +344,7 @@ def stack_of(scan: Scan, a: Atom, makers: Mapping[Var, Eqn]) -> tuple[Atom, list
 def at_once(scan: Scan, carry: tuple[Var, Atom, Atom, Var], chain: Sequence[Eqn]) -> list[Eqn]:
     """The sum of all iterations' products as one, which is summed over the iterations too."""
     product, *views, _ = chain
-    op = product.op
-    assert isinstance(op, DotGeneral)
-    (left, right), (one, other) = op.contract, op.beside
-    whole = replace(
-        op,
-        contract=((0, *after_first(left)), (0, *after_first(right))),
-        beside=(after_first(one), after_first(other)),
-    )
+    whole = over_iterations(product.op)
     makers, found, stacks = (
         makers_of(scan.body),
         list[Eqn](),
@@ -358,17 +360,29 @@ def at_once(scan: Scan, carry: tuple[Var, Atom, Atom, Var], chain: Sequence[Eqn]
         found.append(Eqn(view.op, (value,), (Var(view.outs[0].type),), view.source))
         (value,) = found[-1].outs
     _, start, _, result = carry
-    if not begins_with_nothing(scan, start):
-        return [*found, Eqn(ADD, (start, value), (result,), chain[-1].source)]
+    begin = number_of(scan, start)
+    if begin != Literal.of(nothing_of(start.type.dtype)):
+        return [*found, Eqn(ADD, (begin or start, value), (result,), chain[-1].source)]
     return [*found[:-1], Eqn(found[-1].op, found[-1].inputs, (result,), found[-1].source)]
 
 
-def begins_with_nothing(scan: Scan, start: Atom) -> bool:
-    """True if what is added to it stays what it is."""
+def over_iterations(op: Op) -> Op:
+    """A product or a sum that goes over the iterations, the first axis, too."""
+    if isinstance(op, ReduceSum):
+        return replace(op, axes=(0, *after_first(op.axes)))
+    assert isinstance(op, DotGeneral)
+    (left, right), (one, other) = op.contract, op.beside
+    contract = ((0, *after_first(left)), (0, *after_first(right)))
+    return replace(op, contract=contract, beside=(after_first(one), after_first(other)))
+
+
+def number_of(scan: Scan, start: Atom) -> Literal | None:
+    """The number that all elements of a carry begin with; None if they are not known to be one."""
     maker = scan.makers.get(start) if isinstance(start, Var) else None
     if maker is None or not isinstance(maker.op, BroadcastInDim):
-        return False
-    return maker.inputs[0] == Literal.of(nothing_of(start.type.dtype))
+        return None
+    (number,) = maker.inputs
+    return number if isinstance(number, Literal) and not number.type.weak else None
 
 
 def nothing_of(dtype: np.dtype) -> np.generic:
@@ -388,6 +402,7 @@ def after_first(axes: Dims) -> Dims:
 # `late.py` does so where both factors are stacked anyway. On a GPU the product of all iterations is
 # many times as fast as one an iteration, and without it the rows of an iteration know nothing of
 # each other; so here a factor is stacked for it, as long as a loop's stacks no more than double.
+# Sums over rows, as the derivative by a bias is, come after likewise.
 
 
 def sums_after(graph: Graph, context: Context = NOTHING) -> Graph:
@@ -398,12 +413,12 @@ def sums_after(graph: Graph, context: Context = NOTHING) -> Graph:
     eqns: list[Eqn] = []
     changed = False
     for eqn in graph.eqns:
-        more = factors(eqn) if isinstance(eqn.op, ScanLoop) and not eqn.op.body.effect else []
-        if not more:
+        more = factors(eqn) if isinstance(eqn.op, ScanLoop) and not eqn.op.body.effect else None
+        if more is None:
             eqns.append(eqn)
             continue
         wide, stacks = stacking(eqn, more)
-        eqns += Scan(wide, read | set(stacks), makers, context.tuning.rolling).run()
+        eqns += Scan(wide, read | set(stacks), makers, context.tuning.rolling, summing=True).run()
         changed = True
     found = Graph(graph.inputs, tuple(eqns), graph.outputs, graph.consts)
     return trim(found, context) if changed else graph
@@ -418,24 +433,28 @@ def stacking(eqn: Eqn, more: list[Var]) -> tuple[Eqn, list[Var]]:
     return Eqn(replace(op, body=body), eqn.inputs, (*eqn.outs, *stacks), eqn.source), stacks
 
 
-def factors(eqn: Eqn) -> list[Var]:
-    """The values to stack so that each sum of products may be taken; nothing if they are too many."""
+def factors(eqn: Eqn) -> list[Var] | None:
+    """The values to stack so that each sum may be taken; None if they are too many, or none is."""
     op = eqn.op
     assert isinstance(op, ScanLoop)
     inputs = op.body.inputs
     consts, elements = set(inputs[: op.consts]), set(inputs[op.consts + op.carry :])
     known = elements | {a for a in op.body.outputs[op.carry :] if isinstance(a, Var)}
     found: list[Var] = []
+    summed = False
     for old, new in zip(inputs[op.consts :], op.body.outputs[: op.carry], strict=False):
         both = multiplied(op.body, old, new) if isinstance(new, Var) else []
-        if consts.isdisjoint(both):
+        if both and consts.isdisjoint(both):
+            summed = True
             found += [v for v in both if v not in known and v not in found]
     there = sum(v.type.nbytes for v in known)
-    return found if sum(v.type.nbytes for v in found) <= there else []
+    return found if summed and sum(v.type.nbytes for v in found) <= there else None
 
 
 def multiplied(body: Graph, old: Var, new: Var) -> list[Var]:
-    """The factors of the product that an iteration adds to a carry and that nothing else reads."""
+    """The factors of the product that an iteration adds to a carry and that nothing else reads, or
+    what is summed for it.
+    """
     makers = makers_of(body)
     reads = [a for e in body.eqns for a in e.inputs] + list(body.outputs)
     total = makers.get(new)
@@ -446,7 +465,7 @@ def multiplied(body: Graph, old: Var, new: Var) -> list[Var]:
     value = next((a for a in total.inputs if a is not old), old)
     while isinstance(value, Var) and reads.count(value) == 1 and value in makers:
         maker = makers[value]
-        if isinstance(maker.op, DotGeneral):
+        if isinstance(maker.op, DotGeneral | ReduceSum):
             return [untransposed(a, makers) for a in maker.inputs if isinstance(a, Var)]
         if not isinstance(maker.op, Transpose | Reshape):
             break

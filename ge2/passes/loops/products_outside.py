@@ -1,27 +1,33 @@
-"""Products of a loop's iterations that the iterations do not wait for, as one product before the loop.
+"""Products of a loop's iterations that the iterations do not wait for, as one before or after the loop.
 
   scan over t: h = tanh(concatenate(x[t], h) @ W + b)
   ->  scan over t: h = tanh(x[t] @ W[:n] + h @ W[n:] + b)
   ->  p = x @ W[:n];  scan over t: h = tanh(p[t] + h @ W[n:] + b)
 
+  scan over t: d = g(h); c = d @ V; y[t] = c[:, :n]; h = c[:, n:]
+  ->  scan over t: d[t] = g(h); h = d[t] @ V[:, n:];  y = d @ V[:, :n]
+
 An iteration is a chain of steps that wait for one another, each of which reads its matrix again:
 one product of all rows reads it once. What is joined to be multiplied is multiplied apart, so that
-the part that is known before the loop is such a product, and nothing is joined.
+the part that is known before the loop is such a product, and nothing is joined; the derivative has
+the same of parts of a product of which one is read after the loop alone.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import accumulate, pairwise
+from typing import final
 
 from ge2.ir import Atom, Eqn, Graph, Var, makers_of, without_dead_code
 from ge2.ops.dot import DotGeneral
 from ge2.ops.elementwise import ADD
 from ge2.ops.graphs.loops import ScanLoop, stacked
+from ge2.ops.graphs.region import readers_of
 from ge2.ops.shape import Concatenate, Slice, Transpose
-from ge2.passes.context import NOTHING, Context
+from ge2.passes.context import NOTHING, Context, ProductsOutside
 from ge2.passes.loops import after_first
 
 Cut = tuple[Var, int, int, int]  # a matrix, an axis of it, and from where to where
@@ -119,7 +125,7 @@ def cut_of(matrix: Var, axis: int, begin: int, end: int, part: Var) -> Eqn:
 
 
 def products_outside(graph: Graph, context: Context = NOTHING) -> Graph:
-    """Products of scans' elements and constants are one before each loop."""
+    """Products of scans' elements and constants are one before each loop, or after it."""
     if not any(isinstance(e.op, ScanLoop) for e in graph.eqns):
         return graph
     eqns: list[Eqn] = []
@@ -131,27 +137,115 @@ def products_outside(graph: Graph, context: Context = NOTHING) -> Graph:
 
 
 def outside(eqn: Eqn, context: Context) -> list[Eqn]:
-    """The products of a scan that can come before it, and the scan without them."""
+    """The products of a scan that can come before it or after it, and the scan without them."""
     op = eqn.op
     assert isinstance(op, ScanLoop)
-    body = with_known_parts(op)
-    inner, _, xs = op.parts(body.inputs)
-    consts, elements = ({v: eqn.inputs[body.inputs.index(v)] for v in vs} for vs in (inner, xs))
-    before: list[Eqn] = []
-    moved: dict[Var, Var] = {}
-    known = {**consts}
-    for e in body.eqns:
-        if is_cut(e, known):  # of a matrix that such a product may have
-            known[e.outs[0]] = cut_before(e, known, before)
-        side = side_of(e, known, elements)
-        if side is not None and worth(e, side, op.length, context):
-            moved[e.outs[0]] = at_once(e, side, known, elements, op.length, before)
-    if not moved:
+    if op.length < context.tuning.products_outside.products:
         return [eqn]
-    rest = tuple(e for e in body.eqns if moved.keys().isdisjoint(e.outs))
-    fewer = Graph((*body.inputs, *moved), rest, body.outputs, body.consts)
-    inputs = (*eqn.inputs, *moved.values())
-    return [*before, without_unread(Eqn(replace(op, body=fewer), inputs, eqn.outs, eqn.source))]
+    body = with_known_parts(op)
+    body = with_parts_read_after(replace(op, body=body))
+    loop = Loop(replace(eqn, op=replace(op, body=body)), context)
+    loop.before_it()
+    loop.after_it()
+    return [*loop.before, loop.made(), *loop.after] if loop.before or loop.after else [eqn]
+
+
+@final
+class Loop:
+    """A scan whose products leave it."""
+
+    def __init__(self, eqn: Eqn, context: Context) -> None:
+        assert isinstance(eqn.op, ScanLoop)
+        self.eqn, self.op, self.tuning = eqn, eqn.op, context.tuning.products_outside
+        outer = dict(zip(eqn.op.body.inputs, eqn.inputs, strict=True))
+        consts, _, elements = eqn.op.parts(eqn.op.body.inputs)
+        self.known = {v: outer[v] for v in consts}  # and what is cut of them
+        self.elements = {v: outer[v] for v in elements}
+        self.cuts: dict[Var, Atom] = {}
+        self.moved: dict[Var, Var] = {}
+        self.before: list[Eqn] = []
+        self.after: list[Eqn] = []
+        outs = zip(eqn.op.body.outputs, eqn.outs, strict=True)
+        self.results = list(outs)[eqn.op.carry :]
+
+    def before_it(self) -> None:
+        """Products of elements and constants."""
+        cuts = list[Eqn]()
+        for e in self.op.body.eqns:
+            if is_cut(e, self.known):
+                cuts.append(Eqn(e.op, (self.known[e.inputs[0]],), (Var(e.outs[0].type),), e.source))
+                self.known[e.outs[0]] = self.cuts[e.outs[0]] = cuts[-1].outs[0]
+            side = side_of(e, self.known, self.elements)
+            if side is not None and worth(e, side, e.outs[0], e.inputs[side], self.tuning):
+                self.before += self.at_once(e, side, self.elements)
+                self.moved[e.outs[0]] = self.before[-1].outs[0]
+        if cuts:
+            self.before = [*cuts, *self.before]
+
+    def after_it(self) -> None:
+        """Products by constants that only results are."""
+        makers = makers_of(self.op.body)
+        reads = Counter(a for e in self.op.body.eqns for a in e.inputs)
+        reads.update(self.op.body.outputs)
+        for a, out in list(self.results):
+            maker = makers.get(a)
+            if maker is None or reads[a] != 1 or not is_product(maker):
+                continue
+            side = next((i for i in (0, 1) if maker.inputs[1 - i] in self.known), None)
+            if (
+                side is None
+                or maker.inputs[side] not in makers
+                or not worth(maker, side, maker.inputs[side], a, self.tuning)
+            ):
+                continue
+            self.results.remove((a, out))
+            *made, last = self.at_once(
+                maker, side, {maker.inputs[side]: self.stack(maker.inputs[side])}
+            )
+            self.after += [*made, replace(last, outs=(out,))]
+
+    def stack(self, a: Atom) -> Var:
+        """The stack of a value of the iterations, which they make if they do not."""
+        found = next((out for v, out in self.results if v is a), None)
+        if found is None:
+            found = Var(stacked(a.type, self.op.length))
+            self.results.append((a, found))
+        return found
+
+    def at_once(self, eqn: Eqn, side: int, stacks: Mapping[Atom, Atom]) -> list[Eqn]:
+        """The product of all iterations, and its transposition where it needs one."""
+        op, (element, matrix) = eqn.op, (eqn.inputs[side], eqn.inputs[1 - side])
+        assert isinstance(op, DotGeneral) and isinstance(matrix, Var)
+        contract = (after_first(op.contract[side]), op.contract[1 - side])
+        rows, columns = element.type.ndim - 1, matrix.type.ndim - 1
+        shape = [n for i, n in enumerate(element.type.shape) if i not in op.contract[side]]
+        shape += [n for i, n in enumerate(matrix.type.shape) if i not in op.contract[1 - side]]
+        product = Var(eqn.outs[0].type.with_shape((self.op.length, *shape)))
+        inputs = (stacks[element], self.known[matrix])
+        made = [Eqn(replace(op, contract=contract), inputs, (product,), eqn.source)]
+        if side and rows and columns:
+            order = (0, *range(rows + 1, rows + columns + 1), *range(1, rows + 1))
+            turned = Var(stacked(eqn.outs[0].type, self.op.length))
+            made.append(Eqn(Transpose(order), (product,), (turned,), eqn.source))
+        return made
+
+    def made(self) -> Eqn:
+        """The scan, without constants and elements that its iterations no longer read."""
+        op, body = self.op, self.op.body
+        gone = self.moved.keys() | self.cuts.keys()
+        consts, carry, elements = op.parts(list(zip(body.inputs, self.eqn.inputs, strict=True)))
+        consts, elements = [*consts, *self.cuts.items()], [*elements, *self.moved.items()]
+        outputs = (*body.outputs[: op.carry], *(a for a, _ in self.results))
+        eqns = tuple(e for e in body.eqns if gone.isdisjoint(e.outs))
+        inner = Graph(tuple(v for v, _ in (*consts, *carry, *elements)), eqns, outputs)
+        inner = without_dead_code(inner)
+        read: set[Atom] = {a for e in inner.eqns for a in e.inputs} | {*outputs}
+        consts, elements = ([p for p in ps if p[0] in read] for ps in (consts, elements))
+        given = (*consts, *carry, *elements)
+        body = Graph(tuple(v for v, _ in given), inner.eqns, outputs)
+        outs = (*self.eqn.outs[: op.carry], *(v for _, v in self.results))
+        made = op.of(body, len(consts), op.carry)
+        return Eqn(made, tuple(a for _, a in given), outs, self.eqn.source)
 
 
 def with_known_parts(op: ScanLoop) -> Graph:
@@ -163,15 +257,55 @@ def with_known_parts(op: ScanLoop) -> Graph:
     return parted(op.body, matrices) if matrices else op.body
 
 
+def with_parts_read_after(op: ScanLoop) -> Graph:
+    """The body, in which a product by a constant of which each reader has a part, and of one part is
+    the only reader a result, is a product for each.
+    """
+    consts, body = {*op.parts(op.body.inputs)[0]}, op.body
+    readers = readers_of(body)
+    after = {*body.outputs[op.carry :]}
+    eqns: list[Eqn] = []
+    parts: dict[Eqn, list[Eqn]] = {}
+    for e in body.eqns:
+        side = (
+            next((i for i in (0, 1) if e.inputs[1 - i] in consts), None) if is_product(e) else None
+        )
+        users = readers.get(e.outs[0], []) if side is not None else []
+        some = any(u.outs[0] in after and u.outs[0] not in readers for u in users)
+        if side is not None and some and e.outs[0] not in body.outputs:
+            made = [of_columns(e, side, u) for u in users]
+            parts.update((u, m) for u, m in zip(users, made, strict=True) if all(made) and m)
+        eqns += parts.get(e, [e])
+    return without_dead_code(replace(body, eqns=tuple(eqns))) if parts else body
+
+
+def of_columns(eqn: Eqn, side: int, part: Eqn) -> list[Eqn]:
+    """The part of a product as one by a part of its matrix; nothing if it is no such part."""
+    op, cut, (y,) = eqn.op, part.op, eqn.outs
+    matrix = eqn.inputs[1 - side]
+    assert isinstance(op, DotGeneral)
+    if not isinstance(cut, Slice) or not isinstance(matrix, Var) or matrix.type.ndim != 2:
+        return []
+    axis = 0 if side else y.type.ndim - 1  # of the result, that is the matrix's
+    whole = all(
+        cut.step[i] == 1 and (i == axis or (cut.start[i], cut.stop[i]) == (0, n))
+        for i, n in enumerate(y.type.shape)
+    )
+    if not whole:
+        return []
+    free = 1 - op.contract[1 - side][0]
+    shape = [*matrix.type.shape]
+    shape[free] = cut.stop[axis] - cut.start[axis]
+    columns = Var(matrix.type.with_shape(tuple(shape)))
+    inputs = (columns, eqn.inputs[side]) if side else (eqn.inputs[side], columns)
+    return [
+        cut_of(matrix, free, cut.start[axis], cut.stop[axis], columns),
+        Eqn(op, inputs, part.outs, part.source),
+    ]
+
+
 def is_cut(eqn: Eqn, known: Mapping[Var, Atom]) -> bool:
     return isinstance(eqn.op, Slice) and eqn.inputs[0] in known
-
-
-def cut_before(eqn: Eqn, known: Mapping[Var, Atom], before: list[Eqn]) -> Var:
-    (matrix,) = eqn.inputs
-    assert isinstance(matrix, Var)
-    before.append(Eqn(eqn.op, (known[matrix],), (Var(eqn.outs[0].type),), eqn.source))
-    return before[-1].outs[0]
 
 
 def side_of(eqn: Eqn, known: Mapping[Var, Atom], elements: Mapping[Var, Atom]) -> int | None:
@@ -184,51 +318,10 @@ def side_of(eqn: Eqn, known: Mapping[Var, Atom], elements: Mapping[Var, Atom]) -
     return 1 if b in elements and a in known else None
 
 
-def worth(eqn: Eqn, side: int, length: int, context: Context) -> bool:
-    """True if it takes more work than its result is large, and memory is not many times as much."""
-    tuning = context.tuning.products_outside
+def worth(eqn: Eqn, side: int, made: Atom, instead: Atom, tuning: ProductsOutside) -> bool:
+    """True if a product takes more work than it is large, and what is stacked for it, `made`, is not
+    many times as large as what is not stacked, or read, any more.
+    """
     assert isinstance(eqn.op, DotGeneral)
-    element = eqn.inputs[side].type
-    terms = element.shape[eqn.op.contract[side][0]]
-    grown = eqn.outs[0].type.nbytes / max(element.nbytes, 1)
-    return length >= tuning.products and terms >= tuning.terms and grown <= tuning.growth
-
-
-def at_once(
-    eqn: Eqn,
-    side: int,
-    known: Mapping[Var, Atom],
-    elements: Mapping[Var, Atom],
-    length: int,
-    before: list[Eqn],
-) -> Var:
-    """The stack of the products, whose equations `before` gets."""
-    op, (element, matrix) = eqn.op, (eqn.inputs[side], eqn.inputs[1 - side])
-    assert isinstance(op, DotGeneral) and isinstance(element, Var) and isinstance(matrix, Var)
-    contract = (after_first(op.contract[side]), op.contract[1 - side])
-    rows, columns = element.type.ndim - 1, matrix.type.ndim - 1
-    shape = [n for i, n in enumerate(element.type.shape) if i not in op.contract[side]]
-    shape += [n for i, n in enumerate(matrix.type.shape) if i not in op.contract[1 - side]]
-    product = Var(eqn.outs[0].type.with_shape((length, *shape)))
-    inputs = (elements[element], known[matrix])
-    before.append(Eqn(replace(op, contract=contract), inputs, (product,), eqn.source))
-    if side == 0 or not rows or not columns:
-        return product
-    order = (0, *range(rows + 1, rows + columns + 1), *range(1, rows + 1))
-    turned = Var(stacked(eqn.outs[0].type, length))
-    before.append(Eqn(Transpose(order), (product,), (turned,), eqn.source))
-    return turned
-
-
-def without_unread(eqn: Eqn) -> Eqn:
-    """The scan without constants and elements that its iterations do not read."""
-    op = eqn.op
-    assert isinstance(op, ScanLoop)
-    body = without_dead_code(op.body)
-    read: set[Atom] = {a for e in body.eqns for a in e.inputs} | {*body.outputs}
-    last = op.consts + op.carry
-    kept = [i for i, v in enumerate(op.body.inputs) if v in read or op.consts <= i < last]
-    fewer = Graph(tuple(body.inputs[i] for i in kept), body.eqns, body.outputs, body.consts)
-    consts = sum(i < op.consts for i in kept)
-    inputs: Sequence[Atom] = [eqn.inputs[i] for i in kept]
-    return Eqn(op.of(fewer, consts, op.carry), (*inputs,), eqn.outs, eqn.source)
+    terms = eqn.inputs[side].type.shape[eqn.op.contract[side][0]]
+    return terms >= tuning.terms and made.type.nbytes <= tuning.growth * instead.type.nbytes

@@ -14,13 +14,7 @@ from ge2.targets.cuda.emit import CudaKernel, Fixed, words
 from ge2.targets.cuda.emit.region import Plain, mentions, tested, unrolled
 from ge2.targets.cuda.emit.roots import prepared
 from ge2.targets.cuda.emit.row_plan import Plan
-from ge2.targets.cuda.emit.special_reductions import (
-    Kernels,
-    Pick,
-    largest_of,
-    paired,
-    without,
-)
+from ge2.targets.cuda.emit.special_reductions import Kernels, Pick, largest_of, paired, without
 from ge2.targets.cuda.emit.views import (
     Fetch,
     GroupEnd,
@@ -106,6 +100,7 @@ class Rows:
 
     def rows(self, loop: Loop, at: int) -> list[RowStage]:
         gathered, within = self.gathered(loop), at + 4 * self.plan.across
+        known = dict(self.said.packs)
         r = self.places.linear(self.walked, "r")
         split = tuple(map(Text, self.places.split(r, self.walked)))
         inner = [
@@ -120,6 +115,7 @@ class Rows:
         states = tuple(map(self.started, gathered))
         finish = self.completed if self.plan.alone else self.left_over
         after = tuple(line for w in gathered for line in finish(w))
+        self.said.packs = known  # what a loop over rows reads is not known after it
         form = "all" if self.plan.alone else "walk"
         return [GroupLoop(at, form, r, count, states, fetch), *inner, GroupEnd(at, after)]
 
