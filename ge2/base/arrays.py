@@ -24,7 +24,7 @@ BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 FP8 = (np.dtype(ml_dtypes.float8_e4m3fn), np.dtype(ml_dtypes.float8_e5m2))
 FLOAT16, FLOAT32, FLOAT64 = (np.dtype(t) for t in (np.float16, np.float32, np.float64))
 COMPLEX64, COMPLEX128 = np.dtype(np.complex64), np.dtype(np.complex128)
-BOOL, INT64 = np.dtype(np.bool_), np.dtype(np.int64)
+BOOL, INT64, UINT8 = np.dtype(np.bool_), np.dtype(np.int64), np.dtype(np.uint8)
 
 SHORT: dict[np.dtype, str] = {
     BOOL: "bool",
@@ -207,7 +207,7 @@ AMPERE: Final = 80  # the first generation whose warps have tensor cores that ke
 
 def has_tensor_cores() -> bool:
     """True if an array may be on a GPU of compute capability 8.0 or newer, or on an emulator."""
-    if config.executor == "shim" or _is_new(_expected.get().strip("sm_af")):
+    if config.executor == "emulator" or _is_new(_expected.get().strip("sm_af")):
         return True
     for cuda in loaded("cupy", "cuda"):
         if id(cuda) not in _new:

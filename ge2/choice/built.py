@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import astuple
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, final
 
 from ge2.base.cache import content_key
 from ge2.base.config import config
+from ge2.base.record import record
 from ge2.choice.problem import Problem, Speed, is_measured, recorded_keys
 
 if TYPE_CHECKING:
@@ -69,12 +70,21 @@ def keep_speed(kind: str, speed: Speed) -> None:
 # worth the time to compile another kernel. Choices within one program do not depend on each other.
 
 
-NEAR: Final = 1.15  # times the least prediction: those of products are off by as much
-# seconds of a call that compiling is not worth: 0.2 s of a kernel, over as many calls as a network of
-# ten layers has in a thousand steps; but for a kernel that would take more than FAR times the least
-LOST: Final = 0.2 / 1e4
-FAR: Final = 2.0
-KEPT: Final = 64  # classes of one form that are kept
+@final
+@record
+class Reuse:
+    """The choice of what is built over what is predicted to be quicker."""
+
+    near: float = 1.15  # times the least prediction: those of products are off by as much
+    # seconds of a call that compiling is not worth: 0.2 s of a kernel, over as many calls as a network
+    # of ten layers has in a thousand steps; but for a kernel that would take more than `far` times the
+    # least prediction
+    lost: float = 0.2 / 1e4
+    far: float = 2.0
+    kept: int = 64  # classes of one form that are kept
+
+
+REUSE: Final = Reuse()
 
 Name = tuple[str, str]  # of a family, and of its variant
 Decisions = list[tuple[Problem, Any, Name]]  # a problem, the limits of what runs it, what was taken
@@ -119,7 +129,8 @@ def is_near(seconds: float, least: float) -> bool:
     >>> is_near(11e-5, 10e-5), is_near(3e-5, 2e-5), is_near(5e-6, 2e-6)
     (True, True, False)
     """
-    return seconds <= NEAR * least or (seconds <= FAR * least and seconds - least <= LOST)
+    t = config.tuned(REUSE)
+    return seconds <= t.near * least or (seconds <= t.far * least and seconds - least <= t.lost)
 
 
 def names_near(problem: Problem, caps: Any) -> set[Name]:
@@ -132,7 +143,7 @@ def names_near(problem: Problem, caps: Any) -> set[Name]:
         other, its, name = _new.pop()
         found = class_of(other)
         kept = _built.setdefault((str(its.kind), found.form), {})
-        if found in kept or len(kept) < KEPT:
+        if found in kept or len(kept) < config.tuned(REUSE).kept:
             kept.setdefault(found, set()).add(name)
     own = class_of(problem)
     kept = _built.get((str(caps.kind), own.form), {})

@@ -14,7 +14,7 @@ import numpy as np
 
 from ge2.base.arrays import FLOAT32, HALF, INT64, accumulator
 from ge2.base.record import mutable, record
-from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Names, Op, Var
+from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Names, Op, Var, makers_of
 from ge2.ops.graphs.region import InRuns, Region, Runs
 from ge2.ops.index import Gather
 from ge2.ops.random import Draw
@@ -37,7 +37,7 @@ class Ranges:
     __slots__ = ("known", "makers")
 
     def __init__(self, graph: Graph) -> None:
-        self.makers = {v: eqn for eqn in graph.eqns for v in eqn.outs}
+        self.makers = makers_of(graph)
         self.known: dict[Var, Range] = {}
 
     def of(self, atom: Atom) -> Range:

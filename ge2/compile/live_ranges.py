@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
-from typing import Final, final
+from typing import final
 
 from ge2.base.record import record
 from ge2.compile.recompute import Inlined, as_var, axes_read, effort, region_of, trimmed
@@ -28,8 +28,6 @@ from ge2.ops.graphs.region import Region
 from ge2.ops.shape import Barrier
 from ge2.passes.context import NOTHING, Context
 from ge2.transforms.graphs.partition import NEVER, Choice
-
-SMALL: Final = 16  # an array is small beside one of as many times its bytes
 
 
 def split_live_ranges(graph: Graph, context: Context = NOTHING) -> Graph:
@@ -231,7 +229,8 @@ class Splitting:
 
     def hosts(self, cone: Cone) -> Iterator[int]:
         """The regions behind the fullest step that read the large values that one is made of."""
-        order, large = self.order, [v for v in cone.leaves if cone.is_large(v)]
+        order, least = self.order, cone.value.type.nbytes // self.tuning.small
+        large = [v for v in cone.leaves if v.type.nbytes > least]
         if any(v in order.makers for v in large):  # arguments are there without one
             for n in order.regions.get(large[0], ()):
                 alike = all(n in order.regions.get(v, ()) for v in large)
@@ -334,9 +333,6 @@ class Cone:
                 waiting += [a for a in pairs[x][0].inputs if isinstance(a, Var)]
         kept = tuple(pair for out, pair in pairs.items() if out in needed)
         return Cone(v, inner, kept, leaves)
-
-    def is_large(self, v: Var) -> bool:
-        return v.type.nbytes * SMALL > self.value.type.nbytes
 
     def within(self, host: Eqn, root: Callable[[Var], Var]) -> Eqn | None:
         """A region that makes the value as its last result; None if its loops are other ones."""

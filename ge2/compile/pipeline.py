@@ -39,6 +39,7 @@ from ge2.passes.linear_algebra import (
 )
 from ge2.passes.loops import sums_after
 from ge2.passes.loops.absorb_peeled import whole
+from ge2.passes.loops.products_outside import joined_products, products_outside
 from ge2.passes.loops.roll import roll
 from ge2.passes.loops.roll_offsets import roll_offsets
 from ge2.passes.loops.rolled_to_scan import stack, stack_all
@@ -88,7 +89,9 @@ def recompute(graph: Graph, context: Context) -> Graph:
 
 
 def split_live_ranges(graph: Graph, context: Context) -> Graph:
-    """What waits across the fullest step, and is cheap to make again, is made again behind it."""
+    """Values that wait across the fullest step, and are cheap to make again, are made again behind
+    it.
+    """
     from ge2.compile.live_ranges import split_live_ranges
 
     return split_live_ranges(graph, context)
@@ -133,14 +136,16 @@ FIRST: Final[tuple[Pass, ...]] = (user_kernels, attention, *TIDY)
 PIPELINES: Final[dict[str, tuple[Pass, ...]]] = {
     "reference": (roll_offsets, *TIDY, roll, whole, stack, fuse),
     "c": (
-        user_kernels, roll_offsets, *FIRST[1:], thin_products, order_statistics, roll, whole, stack, factors,
-        split_edges, fuse, constants_late, writes, grounded, reads_first, with_copies, views_first, checked_early,
+        user_kernels, roll_offsets, *FIRST[1:], thin_products, order_statistics, joined_products, roll, whole, stack,
+        products_outside, factors, split_edges, fuse, constants_late, writes, grounded, reads_first, with_copies,
+        views_first, checked_early,
     ),
     "cuda": (
         *FIRST, few_ranks, order_statistics, online_sums, half_results, fp8_products, recompute, tiny_products,
-        mirrored, short_sums, roll, whole, stack, stack_all, sums_after, slices_first, gated_products, join_scatters,
-        sums_of_zeros, products_to_sums, fuse, split_live_ranges, contractions, indexed, drawn, resident,
-        moves_inside, rows_inside, results_together, constants_late, reads_first, with_copies, views_first,
+        mirrored, short_sums, joined_products, roll, whole, stack, stack_all, products_outside, sums_after,
+        slices_first, gated_products, join_scatters, sums_of_zeros, products_to_sums, fuse,
+        split_live_ranges, contractions, indexed, drawn, resident, moves_inside, rows_inside,
+        results_together, constants_late, reads_first, with_copies, views_first,
     ),
 }
 

@@ -13,11 +13,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final, final
 
-from ge2.base.arrays import HALF, INEXACT
-from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Var, renamed
+import numpy as np
+
+from ge2.base.arrays import FLOATS, HALF, INEXACT
+from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Var, makers_of, renamed
 from ge2.ops.elementwise import ConvertElementType
 from ge2.ops.graphs.region import Region
 from ge2.ops.pointlike import Pointlike
+from ge2.ops.reduce import ReduceMax, ReduceMin
 from ge2.ops.shape import Barrier, BroadcastInDim, Iota, Reshape, Transpose
 from ge2.passes.context import NOTHING, Context
 from ge2.passes.fuse import fuse
@@ -30,6 +33,9 @@ UNWISE: Final = 1 << 100  # dearer than any number of bytes
 
 def recompute(graph: Graph, context: Context = NOTHING) -> Graph:
     """The graph in which no large value waits for readers that can make it as well."""
+    least = context.tuning.fusion.recomputed
+    if all(v.type.nbytes < least for e in graph.eqns for v in e.outs):
+        return graph  # nothing that a region makes is large enough
     work = Recomputation(fuse(graph, context), context)
     work.run()
     return Flat(work).graph(graph) if work.cloned else graph
@@ -51,9 +57,9 @@ class Recomputation:
         self.cloned: dict[int, int] = {}  # how many equations of a region are computed again
 
     def run(self) -> None:
-        for n, eqn in enumerate(self.eqns):
-            if isinstance(eqn.op, Region):
-                self.region(n)
+        """Cuts each region, and again: what a reader took in may have it read what others are made of."""
+        for n in 2 * [n for n, eqn in enumerate(self.eqns) if isinstance(eqn.op, Region)]:
+            self.region(n)
 
     def region(self, n: int) -> None:
         """Cuts what region `n` writes for others down to what is cheapest."""
@@ -81,14 +87,22 @@ class Recomputation:
         eqn = self.eqns[m]
         if not isinstance(eqn.op, Region) or len(eqn.op.graph.eqns) >= self.most:
             return False
-        return axes_read(eqn, v) is not None and not any(map(compares, eqn.op.graph.eqns))
+        if axes_read(eqn, v) is None:
+            return False
+        return not is_compared(eqn, v) or self.is_exact(v, n)
+
+    def is_exact(self, v: Var, n: int) -> bool:
+        """True of a value of region `n` that has the same bits wherever it is made."""
+        source, graph = self.eqns[n], region_of(self.eqns[n]).graph
+        makers = makers_of(graph)
+        return exact(dict(zip(source.outs, graph.outputs, strict=True))[v], makers)
 
     # -- the cut
 
     def choice(self, eqn: Eqn, wanted: Sequence[Var], late: set[int]) -> Choice:
         """The minimum cut: the values to store so that the equations `late` can compute the wanted ones."""
         graph, times = region_of(eqn).graph, len(late)
-        makers = {v: e for e in graph.eqns for v in e.outs}
+        makers = makers_of(graph)
         outer = dict(zip(graph.inputs, eqn.inputs, strict=True))
         written = dict(zip(graph.outputs, eqn.outs, strict=True))
 
@@ -103,7 +117,7 @@ class Recomputation:
             read = self.readers.get(there, set())
             return v.type.nbytes * len(late - read) + 1
 
-        return cheapest(wanted, makers, price, lambda e: effort(e) * times)
+        return cheapest(wanted, makers, price, lambda e: effort(e, makers) * times)
 
     def is_kept(self, v: Var, reader: Eqn) -> bool:
         """True of a value that is in memory, whoever reads it; what a product hands to one region is not."""
@@ -296,6 +310,36 @@ def compares(eqn: Eqn) -> bool:
     return eqn.op.name in COMPARED and eqn.inputs[0].type.dtype in INEXACT
 
 
+def is_compared(reader: Eqn, v: Var) -> bool:
+    """True if a region asks where an input, or what it makes of it, equals something."""
+    graph = region_of(reader).graph
+    found = {graph.inputs[reader.inputs.index(v)]}
+    for e in graph.eqns:
+        if not found.isdisjoint(a for a in e.inputs if isinstance(a, Var)):
+            if compares(e):
+                return True
+            found.update(e.outs)
+    return False
+
+
+def exact(a: Atom, makers: Mapping[Var, Eqn]) -> bool:
+    """True of an element of what a region reads, the largest or smallest of those, and either with
+    more bits: nothing is rounded on the way to it.
+    """
+    eqn = makers.get(a) if isinstance(a, Var) else None
+    if eqn is None:
+        return True
+    op, x = eqn.op, eqn.inputs[0] if eqn.inputs else None
+    plain = isinstance(op, (*VIEWS, ReduceMax, ReduceMin)) or (
+        isinstance(op, ConvertElementType) and (x is None or widens(x.type.dtype, op.dtype))
+    )
+    return plain and x is not None and exact(x, makers)
+
+
+def widens(old: np.dtype, new: np.dtype) -> bool:
+    return old == new or (old in HALF and new in FLOATS and new not in HALF)
+
+
 def axes_read(eqn: Eqn, v: Var) -> Dims | None:
     """The axes of a region's space that index an input; None if readers differ or one is a view."""
     op = region_of(eqn)
@@ -319,12 +363,16 @@ def rounds_nothing(eqn: Eqn) -> bool:
     )
 
 
-def effort(eqn: Eqn) -> int:
-    """The bytes that could be moved while an equation is computed again."""
+def effort(eqn: Eqn, makers: Mapping[Var, Eqn] | None = None) -> int:
+    """The bytes that could be moved while an equation is computed again; `makers`: of the values of
+    its region, where what is exact may be compared again.
+    """
     op = eqn.op
     if isinstance(op, VIEWS) or (isinstance(op, Iota | Pointlike) and not reads_arrays(eqn)):
         return 0
-    if not isinstance(op, Pointlike) or op.effect or len(eqn.outs) != 1 or compares(eqn):
+    if not isinstance(op, Pointlike) or op.effect or len(eqn.outs) != 1:
+        return NEVER
+    if compares(eqn) and (makers is None or not all(exact(a, makers) for a in eqn.inputs)):
         return NEVER
     return eqn.outs[0].type.nbytes // (8 if op.cost.transcendental else 32) + 1
 

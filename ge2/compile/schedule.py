@@ -17,7 +17,7 @@ from ge2.codegen.layout import plain as layout_of
 from ge2.compile.pipeline import TUNING, Tuning, rewritten
 from ge2.compile.steps import NATIVE, before, in_place, is_mappable, kind_of, places_in, write_over
 from ge2.compile.writes import Box, join_update, made_at_checked, reads_elsewhere, saved_views
-from ge2.ir import Atom, Eqn, Graph, Names, Var
+from ge2.ir import Atom, Eqn, Graph, Names, Var, makers_of
 from ge2.ops.attention.ops import FusedBackward
 from ge2.ops.graphs.contraction import is_contraction
 from ge2.ops.graphs.region import Region
@@ -119,7 +119,7 @@ class Scheduler:
         self.choices: dict[int, object] = {}
         # results of steps, and the operands they may write over
         self.over: dict[int, dict[int, int]] = {}
-        self.makers = {v: e for e in graph.eqns for v in e.outs}
+        self.makers = makers_of(graph)
         self.numbers: dict[Atom, int] = {v: n for n, e in enumerate(graph.eqns) for v in e.outs}
         # inputs of steps that are part of the result already
         self.there: dict[int, set[tuple[int, int]]] = {}
@@ -251,8 +251,12 @@ class Scheduler:
         maker = self.graph.eqns[source.first].op if source.first >= 0 else None
         regional = isinstance(maker, strided) and not is_contraction(maker)
         fits = isinstance(op, Reshape) or (isinstance(op, Transpose) and regional)
-        if not fits or var not in self.returned or x in self.layouts or self.reads[x] > 1:
+        if not fits or var not in self.returned or x in self.layouts:
             return False
+        if self.reads[x] > 1 and not (regional and isinstance(op, Reshape)):
+            return False
+        if any(b.base is source for b in self.buffers.values()):
+            return False  # a view that was made before
         if source.storage != "arena" or self.kinds[source.first] != "kernel":
             return False
         place = self.add(var, "output", source.first)
@@ -509,8 +513,9 @@ class Scheduler:
         if self.target != "cuda":
             return self.donated
         mate = own(self.mates, out, self.donated)
-        large = self.tuning.placement.patched
-        return [*mate, *(x for x in self.donated if x not in mate and x.type.nbytes >= large)]
+        if out.type.nbytes < self.tuning.placement.patched:
+            return mate  # others would be of its type, and as small
+        return [*mate, *(x for x in self.donated if x not in mate)]
 
     def in_place(self, n: int, i: int, x: Var) -> bool:
         """True if result `i` of step `n`, which is first written there,

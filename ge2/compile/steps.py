@@ -11,7 +11,7 @@ from ge2.codegen.kernel_values import Blocks
 from ge2.codegen.layout import Layout, plain, reshaped
 from ge2.compile.catalog import select
 from ge2.compile.writes import is_view
-from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Var
+from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Var, makers_of
 from ge2.ops.graphs.contraction import ProductSteps, is_contraction, steps_of
 from ge2.ops.graphs.region import InRuns, Region, readers_of
 from ge2.ops.index import Gather
@@ -257,7 +257,7 @@ class Order:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.at = {e: i for i, e in enumerate(graph.eqns)}
-        self.makers = {v: e for e in graph.eqns for v in e.outs}
+        self.makers = makers_of(graph)
         self.users = readers_of(graph)
         self.returned = {a for a in graph.outputs if type(a) is Var}
         self.before: dict[Eqn, Sequence[Eqn]] = {}

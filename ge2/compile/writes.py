@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, final
 
 from ge2.base.command import Provisional
 from ge2.codegen.layout import Layout, plain
-from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Op, Var, without_dead_code
+from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Op, Var, makers_of, without_dead_code
 from ge2.ops.index import Indexed, UpdateSlice
 from ge2.ops.shape import BroadcastInDim, Identity, Pad, Reshape, Slice, StopGradient, Transpose
 from ge2.passes.context import Context
@@ -56,7 +56,7 @@ Box = tuple[range, ...]  # the indices along each axis
 
 
 def writes(graph: Graph) -> Graph:
-    makers = {v: e for e in graph.eqns for v in e.outs}
+    makers = makers_of(graph)
     zeros = {e.outs[0] for e in graph.eqns if is_zeros(e)}
     if not zeros:
         return graph
@@ -333,7 +333,7 @@ def own_parts(graph: Graph) -> set[Atom]:
     """Views that are written into the array they are views of, where that was made inside, unless
     their elements are others than those that are written.
     """
-    makers = {v: eqn for eqn in graph.eqns for v in eqn.outs}
+    makers = makers_of(graph)
     of: dict[Atom, Atom] = {}  # what each view is a view of
     found: set[Atom] = set()
     for eqn in graph.eqns:

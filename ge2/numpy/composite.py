@@ -336,8 +336,8 @@ def isclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: boo
     """True where `|a - b| <= atol + rtol |b|`, or both are the same infinity, as `numpy.isclose`."""
     a, b = lift(a), lift(b)
     if type_of(b).dtype not in INEXACT:
-        b = cast(b, FLOAT64)
-    near = e.less_equal(e.absolute(e.subtract(a, b)), e.add(atol, e.multiply(rtol, e.absolute(b))))
+        b = float(b) if type(b) in (bool, int) else cast(b, FLOAT64)  # a number takes a's dtype
+    near = e.less_equal(e.absolute(e.subtract(a, b)), lift(atol) + lift(rtol) * abs(b))
     near = e.logical_or(e.logical_and(near, e.isfinite(b)), e.equal(a, b))
     return e.logical_or(near, e.logical_and(e.isnan(a), e.isnan(b))) if equal_nan else near
 
@@ -418,6 +418,8 @@ def concatenate(
     if not xs:
         raise ShapeError("need at least one array to concatenate", where=here())
     if axis is None:
+        if dtype is None:  # numbers of Python's, which have no dtype until they are arrays
+            dtype, casting = common_dtype([lift(x) for x in arrays]), "unsafe"
         xs, axis = [ravel(x) for x in xs], 0
     types = [type_of(x) for x in xs]
     if types[0].ndim == 0:
@@ -500,7 +502,7 @@ def column_stack(tup: Any) -> Any:
 
 def append(arr: Any, values: Any, axis: int | None = None) -> Any:
     """`values` after `arr`, both flattened if no axis is given, as `numpy.append`."""
-    return concatenate((arr, values), axis)
+    return concatenate((array(arr), array(values)), axis)
 
 
 def block(arrays: Any) -> Any:
@@ -568,7 +570,10 @@ def hsplit(ary: Any, indices_or_sections: Any) -> list[Any]:
 
 
 def vsplit(ary: Any, indices_or_sections: Any) -> list[Any]:
-    """`split` along axis 0."""
+    """`split` along axis 0, of two axes or more."""
+    if type_of(array(ary)).ndim < 2:
+        what = f"vsplit only works on arrays of 2 or more dimensions; got {type_of(array(ary))}"
+        raise ShapeError(what, where=here(), fix="np.split(x, n)")
     return split(ary, indices_or_sections, 0)
 
 

@@ -285,7 +285,7 @@ def of_slices(ufunc: np.ufunc) -> Function:
                 f"index {starts.max()} out-of-bounds in {name} [0, {n})", where=here()
             )
         line = moveaxis(x, at, 0)
-        ends = np.append(starts[1:], n)
+        ends = np.append(starts, n)[1:]
         lengths = np.maximum(ends - starts - 1, 0)
         segment = np.repeat(np.arange(len(starts)), lengths)
         places = [np.arange(a + 1, b) for a, b in zip(starts, ends, strict=True)]

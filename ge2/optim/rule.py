@@ -1,4 +1,4 @@
-"""What optimisers are made of: a rule for one array, rates, functions of gradients."""
+"""The parts of optimisers: a rule for one array, rates, functions of gradients."""
 
 from __future__ import annotations
 

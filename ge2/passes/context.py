@@ -1,4 +1,6 @@
-"""What rewrites of graphs know beside the graph, the numbers they are planned by, and how they are run."""
+"""The facts that rewrites of graphs know beside the graph, their numbers, and the function that
+runs them.
+"""
 
 from __future__ import annotations
 
@@ -63,6 +65,7 @@ class LiveRanges:
 
     least: int = 1 << 20  # bytes of a value that is worth it
     ample: int = 1 << 30  # bytes of all values together that nobody lacks
+    small: int = 16  # an array is small beside one of as many times its bytes
     share: float = 1 / 22  # of the bytes that a program moves, how many more it may
 
 
@@ -88,6 +91,7 @@ class Rolling:
     grams: tuple[int, ...] = (4, 16)
     periods: int = 6  # candidates that are tried, of each length
     turns: int = 4  # iterations at most after which the same arrays are read again
+    turned: int = 1 << 16  # elements of a matrix that is laid in columns before a loop, at most
     calls: int = 100  # of a compiled function, over which its compile time is spread
     cache: int = 1 << 19  # bytes that stay in a core's own cache
     from_cache: float = 4e10  # bytes a second
@@ -154,14 +158,16 @@ class Moves:
 
     readers: int = 3  # kernels that each read the parts, and compute what is made of them
     small: int = 1 << 18  # elements of a join that is one kernel only to save launches
+    columns: int = (
+        4  # elements of a part along the last axis, at most, of a join that is one kernel
+    )
     deep: int = 8  # joins of joins that are seen through
     pads: int = 48  # arrays of a region that lie elsewhere: each is an address and its bounds
     equations: int = 400  # of a region
     again: int = 12  # of what is computed in each of several places
     runs: int = 5  # of indices along an axis: each is a comparison
-    row: int = (
-        32  # elements of a row that is read at an index, at least: neighbouring threads read it
-    )
+    row: int = 2  # elements of a row that is read at an index, at least: neighbours read it
+    held: int = 16  # and at most, for threads to have them while they are folded
 
 
 @final
@@ -203,6 +209,16 @@ class ProductsToSums:
 
 @final
 @record
+class ProductsOutside:
+    """Of products that leave a loop."""
+
+    products: int = 4  # by one matrix, or iterations, from which on a product for all is worth it
+    terms: int = 8  # of an element's sum, at least: with fewer the stack is most of the work
+    growth: int = 16  # bytes of the stack of results beside those of the elements, at most
+
+
+@final
+@record
 class Tuning:
     """The numbers of each pass.
 
@@ -230,12 +246,13 @@ class Tuning:
     thin_products: TinyProducts = TinyProducts(large=2, smallest=4096)
     short_sums: ShortSums = ShortSums()
     products_to_sums: ProductsToSums = ProductsToSums()
+    products_outside: ProductsOutside = ProductsOutside()
     columns: int = 1024
     statistics: int = 16
     joined: int = 3
     sliced: int = 8
     scattered: int = 1 << 22
-    summed: int = 1 << 20
+    summed: int = 1 << 12
     ranks: tuple[int, int] = (8, 256)
     selected: int = 1024
 
@@ -249,11 +266,14 @@ TUNING = Tuning()
 class Caps(Protocol):
     """Limits of a GPU.
 
-    `double`: how many times as long as float32 a multiply-add of float64 takes.
+    `double`: how many times as long as float32 a multiply-add of float64 takes. `l2`: bytes of its
+    cache.
     """
 
     @property
     def multiprocessors(self) -> int: ...
+    @property
+    def l2(self) -> int: ...
     @property
     def double(self) -> int: ...
 

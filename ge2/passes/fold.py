@@ -161,7 +161,7 @@ def filled(sweep: Sweep, op: Op, inputs: Sequence[Atom], out: ArrayType) -> Atom
 
 
 def at_known_places(sweep: Sweep, op: Any, inputs: Sequence[Atom], out: ArrayType) -> Atom | None:
-    """What is gathered at numbers is a view."""
+    """A gather at numbers is a view."""
     (x, *indices), start = inputs, [0] * inputs[0].type.ndim
     stop = list(x.type.shape)
     for axis, index in zip(op.axes, indices, strict=True):

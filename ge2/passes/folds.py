@@ -26,6 +26,7 @@ from ge2.ir import (
     Op,
     Values,
     Var,
+    applied,
     makers_of,
     renamed,
     without_dead_code,
@@ -54,7 +55,7 @@ Makers = Mapping[Atom, Eqn]
 @final
 @record
 class Mirror:
-    """What is at the turned place of each element of a value: that element of `value`, or its
+    """The element at the transposed place of each element of a value: that of `value`, or its
     negative; `exact`: also in the signs of zeros.
     """
 
@@ -216,8 +217,8 @@ class Folds:
         return self.times(result, factor)
 
     def base(self, x: Atom) -> tuple[Atom, float]:
-        """What a value is a multiple of, and by which number: a power of two, so that nothing is
-        rounded otherwise, and none below 1, or a sum might overflow that does not.
+        """The value that another one is a multiple of, and the factor: a power of two, so that
+        nothing is rounded otherwise, and none below 1, or a sum might overflow that does not.
         """
         factor = 1.0
         while isinstance(x, Var) and (e := self.mirrors.makers.get(x)) is not None:
@@ -434,9 +435,7 @@ class Parts:
     # -- their terms
 
     def add(self, op: Op, *inputs: Atom) -> Var:
-        var = Var(*op.infer(*(x.type for x in inputs)))
-        self.eqns.append(Eqn(op, inputs, (var,), self.source))
-        return var
+        return applied(self.eqns, op, *inputs, source=self.source)
 
     def term(self, x: Atom, axis: int, k: int) -> Atom:
         """The elements of x at a place along an axis, which they do not have."""
@@ -544,7 +543,7 @@ def shifted(eqn: Eqn, makers: Mapping[Any, Eqn], long: int) -> tuple[Atom, Var, 
 
 
 def unspread(makers: Mapping[Any, Eqn], x: Atom, a: Atom) -> tuple[Atom, Dims] | None:
-    """What is repeated to the shape of x, and along which axes it lies."""
+    """The value that is repeated to the shape of x, and its axes."""
     if not a.type.shape and x.type.shape:
         return a, ()
     eqn = makers.get(a)

@@ -23,6 +23,7 @@ from ge2.ir import (
     Op,
     Values,
     Var,
+    makers_of,
     without_dead_code,
 )
 from ge2.ops.elementwise import ADD
@@ -217,10 +218,10 @@ class SumsAt(Op):
 def sums_of_zeros(graph: Graph, context: Context = NOTHING) -> Graph:
     """The graph with such sums in place of those that begin with an array of zeros."""
     least = context.tuning.summed
-    makers = {v: e for e in graph.eqns for v in e.outs}
+    makers = makers_of(graph)
 
     def changed(e: Eqn) -> Eqn:
-        x = makers.get(e.inputs[0]) if isinstance(e.op, ScatterAdd) else None  # type: ignore[arg-type]
+        x = makers.get(e.inputs[0]) if isinstance(e.op, ScatterAdd) else None
         (out,) = e.outs if x is not None else (None,)
         if x is None or out is None or out.type.size < least or not is_zero(x):
             return e
@@ -385,7 +386,7 @@ class Run(NamedTuple):
 @final
 @dataclass(frozen=True)
 class Along:
-    """What is read along an axis of an array: at places along `axis` of the result; -1: one element."""
+    """The read along an axis of an array: at places along `axis` of the result; -1: one element."""
 
     axis: int
     runs: tuple[Run, ...]
@@ -433,7 +434,7 @@ def spread(part: Along, axes: tuple[Along, ...]) -> list[tuple[Along, Along]]:
 
 
 def together(axis: int, parts: tuple[tuple[Along, Along], ...]) -> Along | None:
-    """What is read along an axis of an array by all parts of a join, which follow one another along
+    """The read along an axis of an array by all parts of a join, which follow one another along
     an axis of the result; None if parts differ in what they read along another axis.
     """
     (first, _), *_ = parts
@@ -445,7 +446,7 @@ def together(axis: int, parts: tuple[tuple[Along, Along], ...]) -> Along | None:
 
 
 def seen_axes(eqn: Eqn, axes: tuple[Along, ...]) -> tuple[Along, ...]:
-    """Where the elements are of what is seen with axes more or less."""
+    """The indices of the elements of a value that is seen with more or fewer axes."""
     op, (x,), (y,) = eqn.op, eqn.inputs, eqn.outs
     if isinstance(op, BroadcastInDim):
         return tuple(axes[d] for d in op.dims)
@@ -456,19 +457,19 @@ def seen_axes(eqn: Eqn, axes: tuple[Along, ...]) -> tuple[Along, ...]:
 
 def rows_inside(graph: Graph, context: Context = NOTHING) -> Graph:
     """The graph whose regions read rows at indices themselves, where each is read once."""
-    shortest = context.tuning.moves.row
-    made = {e.outs[0]: e for e in graph.eqns if is_of_rows(e, shortest)}
+    tuning = context.tuning.moves
+    made = {e.outs[0]: e for e in graph.eqns if is_of_rows(e, tuning.row)}
     if not made:
         return graph
     reads = Counter(a for e in graph.eqns for a in e.inputs)
     reads.update(graph.outputs)
     once = {v: e for v, e in made.items() if reads[v] == 1}
-    eqns = tuple(with_rows(e, once) if is_loop(e.op) else e for e in graph.eqns)
+    eqns = tuple(with_rows(e, once, tuning.held) if is_loop(e.op) else e for e in graph.eqns)
     return without_dead_code(Graph(graph.inputs, eqns, graph.outputs, graph.consts))
 
 
 def is_of_rows(eqn: Eqn, shortest: int) -> bool:
-    """True if indices along one axis name rows that lie side by side, and are not short."""
+    """True if indices along one axis name rows that lie side by side, of `shortest` elements or more."""
     op = eqn.op
     if not isinstance(op, Gather) or len(op.axes) != 1:
         return False
@@ -480,36 +481,39 @@ def is_of_rows(eqn: Eqn, shortest: int) -> bool:
     return whole and long and bool(eqn.outs[0].type.size and x.type.size)
 
 
-def with_rows(eqn: Eqn, made: dict[Var, Eqn]) -> Eqn:
-    """A region that reads rows itself."""
+def with_rows(eqn: Eqn, made: dict[Var, Eqn], held: int) -> Eqn:
+    """A region that reads rows itself; threads have those of up to `held` elements in registers."""
     for outer in eqn.inputs:
         gather, op = made.get(outer) if isinstance(outer, Var) else None, eqn.op
         assert isinstance(op, Region)
         if gather is not None:
             inner = op.graph.inputs[eqn.inputs.index(outer)]
             at = orientation(op, inner)
-            if at is not None and reads_once(op, inner, at) and folds_rows(op, at[-1]):
+            if at is not None and reads_once(op, inner, at, held) and folds_rows(op, at[-1]):
                 eqn = with_gather(eqn, inner, gather, at)
     return eqn
 
 
-def reads_once(region: Region, value: Var, at: Dims) -> bool:
+def reads_once(region: Region, value: Var, at: Dims, held: int) -> bool:
     """True if a region goes once through an array that has all of its axes, and the same last one: what
     repeats is read for each element.
     """
     real = [a for a in at if a != NONE]
     everywhere = math.prod(region.space[a] for a in real) == math.prod(region.space)
-    return everywhere and at[-1] == max(real) and not is_read_again(region, value)
+    row = frozenset({at[-1]} if region.space[at[-1]] <= held else ())
+    return everywhere and at[-1] == max(real) and not is_read_again(region, value, row)
 
 
-def is_read_again(region: Region, value: Var) -> bool:
-    """True if what is folded is needed where elements of a value are."""
+def is_read_again(region: Region, value: Var, row: frozenset[int]) -> bool:
+    """True if what is folded is needed where elements of a value are; threads still have those of a
+    row that is folded along these axes.
+    """
     elements, late = set[Atom]([value]), set[Atom]()
-    for e in region.graph.eqns:
+    for e, axes in zip(region.graph.eqns, region.axes, strict=True):
         of_elements, after = not elements.isdisjoint(e.inputs), not late.isdisjoint(e.inputs)
         if of_elements and after:
             return True
-        if after or folds(e.op):
+        if after or (folds(e.op) and folding(e.op, axes)[0] != row):
             late.update(e.outs)
         elif of_elements:
             elements.update(e.outs)

@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, final
 
 import numpy as np
@@ -13,7 +14,7 @@ import numpy as np
 from ge2.base.arrays import FLOAT32, FLOAT64, HALF, INT64
 from ge2.base.record import record
 from ge2.base.source import Source
-from ge2.ir import ArrayType, Atom, Dims, Eqn, Graph, Op, Var, makers_of, renamed
+from ge2.ir import ArrayType, Atom, Dims, Eqn, Graph, Op, Var, applied, makers_of, renamed
 from ge2.ir.graph import DIVISION, without_dead_code
 from ge2.ops.dot import DotGeneral
 from ge2.ops.elementwise import ADD, MUL, ConvertElementType
@@ -45,7 +46,7 @@ def products_to_sums(graph: Graph, context: Context = NOTHING) -> Graph:
     found = {id(e) for e in graph.eqns if is_sum(e, tuning)}
     if not found:
         return graph
-    makers = {v: e for e in graph.eqns for v in e.outs}
+    makers = makers_of(graph)
     eqns = [
         new for e in graph.eqns for new in (Sums(e, makers).eqns() if id(e) in found else (e,))
     ]  # fmt: skip
@@ -167,9 +168,7 @@ class Sums:
         return self.add(BroadcastInDim(space, dims), value)
 
     def add(self, op: Op, *inputs: Atom) -> Var:
-        var = Var(*op.infer(*(x.type for x in inputs)))
-        self.made.append(Eqn(op, inputs, (var,), self.eqn.source))
-        return var
+        return applied(self.made, op, *inputs, source=self.eqn.source)
 
 
 def plain(value: Atom, axes: Mapping[int, int], makers: Makers) -> Factor:
@@ -215,7 +214,7 @@ def thin_products(graph: Graph, context: Context = NOTHING) -> Graph:
     found = products_of_few_terms(graph, context.tuning.thin_products)
     if not found:
         return graph
-    makers, reads = {v: e for e in graph.eqns for v in e.outs}, Counter[Atom]()
+    makers, reads = makers_of(graph), Counter[Atom]()
     reads.update(a for e in graph.eqns for a in e.inputs)
     once = (e for e in found if reads[e.outs[0]] == 1 and is_by_rows(e, makers))
     return with_sums(graph, {id(e): by_terms for e in once})
@@ -288,11 +287,7 @@ def by_terms(eqn: Eqn) -> list[Eqn]:
     assert isinstance(op, DotGeneral)
     made, rows = list[Eqn](), a.type.ndim - 1
     ((left,), (right,)), across = op.contract, range(rows, out.type.ndim)
-
-    def add(new: Op, *inputs: Atom) -> Var:
-        var = Var(*new.infer(*(x.type for x in inputs)))
-        made.append(Eqn(new, inputs, (var,), eqn.source))
-        return var
+    add = partial(applied, made, source=eqn.source)
 
     def term(x: Atom, axis: int, k: int, dims: Iterable[int]) -> Var:
         shape = x.type.shape
@@ -320,11 +315,7 @@ def spelt_out(eqn: Eqn) -> list[Eqn]:
     space = (*out.type.shape, *terms)
     batch, rank = len(op.beside[0]), len(out.type.shape)
     made = list[Eqn]()
-
-    def add(new: Op, *inputs: Atom) -> Var:
-        var = Var(*new.infer(*(x.type for x in inputs)))
-        made.append(Eqn(new, inputs, (var,), eqn.source))
-        return var
+    add = partial(applied, made, source=eqn.source)
 
     def spread(x: Atom, order: Dims, dims: Dims) -> Var:
         turned = x if order == tuple(range(len(order))) else add(Transpose(order), x)

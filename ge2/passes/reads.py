@@ -12,9 +12,22 @@ import numpy as np
 from ge2.base.arrays import COMPLEX, FLOAT32, FLOAT64, INTEGERS
 from ge2.base.errors import TypeRuleError
 from ge2.base.record import record
-from ge2.ir import ArrayType, Atom, Dims, Eqn, Graph, Literal, Op, Var, without_dead_code
-from ge2.ops.elementwise import BY_NAME, WHERE, ConvertElementType
+from ge2.ir import (
+    ArrayType,
+    Atom,
+    Dims,
+    Eqn,
+    Graph,
+    Literal,
+    Op,
+    Var,
+    applied,
+    makers_of,
+    without_dead_code,
+)
+from ge2.ops.elementwise import ADD, BY_NAME, WHERE, ConvertElementType
 from ge2.ops.graphs.region import Region, readers_of
+from ge2.ops.index import Gather, Indexed
 from ge2.ops.pointlike import Pointlike
 from ge2.ops.reduce import ReduceMax, ReduceMin
 from ge2.ops.shape import BroadcastInDim, Concatenate, Iota, Pad, Reshape, Slice
@@ -201,16 +214,13 @@ class Ranks:
         self.find(x)
 
     def make(self, op: Op, *inputs: Atom) -> Var:
-        (type_,) = op.infer(*(a.type for a in inputs))
-        y = Var(type_)
-        self.eqns.append(Eqn(op, inputs, (y,), self.eqn.source))
-        return y
+        return applied(self.eqns, op, *inputs, source=self.eqn.source)
 
     def do(self, name: str, *inputs: Atom) -> Var:
         return self.make(BY_NAME[name], *inputs)
 
     def whole(self, x: Var) -> Var:
-        """What a fold found, along its axis again."""
+        """The result of a reduction, along its axis again."""
         rest = tuple(d for d in range(len(self.shape)) if d != self.axis)
         return self.make(BroadcastInDim(self.shape, rest), x)
 
@@ -271,7 +281,7 @@ class Ranks:
         made = len(self.eqns)
         whole = parts[0] if len(parts) == 1 else self.make(Concatenate(axis), *parts)
         eqns, self.eqns = self.eqns[made:], self.eqns[:made]
-        start, stop = changed(op.start, axis, 0), changed(op.stop, axis, end - begin)
+        start, stop = resized(op.start, axis, 0), resized(op.stop, axis, end - begin)
         return [*eqns, Eqn(Slice(start, stop, op.step), (whole,), eqn.outs, eqn.source)]
 
 
@@ -279,16 +289,16 @@ def number(dtype: np.dtype, value: Any) -> Literal:
     return Literal.of(dtype.type(value))
 
 
-def changed(sizes: Dims, axis: int, size: int) -> Dims:
-    return (*sizes[:axis], size, *sizes[axis + 1 :])
-
-
 # -------- Elementwise work of which only columns are read, of few, is done for those columns.
 # y = floor x; a = y[:, 0:1]; b = y[:, 1:2] -> a = floor x[:, 0:1]; b = floor x[:, 1:2]
 # Coordinates of points are an array of two or three columns, and work on each follows work on all.
 # A slice of what a kernel makes is no part of it: the whole is written, and read again in pieces. A
 # slice of an array that is there is an index expression. Every element is made by the same
-# operations; none is made twice, since the slices have no more elements than the whole.
+# operations; none is made twice, since the slices have no more elements than the whole. Where slices
+# are only indices of rows or of updates, which no region computes, the whole is one kernel, not several.
+#
+# So it is of wider parts that are joined again in another order, as halves of a vector that is turned
+# are: the kernel of what is joined reads them where they are. So it is of sums of padded arrays.
 
 
 Parts = dict[Slice, Var]  # of a value, by what is sliced
@@ -296,8 +306,47 @@ Parts = dict[Slice, Var]  # of a value, by what is sliced
 
 def slices_first(graph: Graph, context: Context = NOTHING) -> Graph:
     """The graph with slices before the elementwise work whose results they are of."""
-    most = context.tuning.sliced
-    return pushed(graph, lambda y, parts: is_covered(y, parts, most))
+    most, readers, returned = context.tuning.sliced, readers_of(graph), {*graph.outputs}
+
+    def moves(x: Var) -> bool:
+        """True of what ends, by elementwise work of its own, as a part of a joined array."""
+        found = readers.get(x, ())
+        if x in returned or len(found) != 1:
+            return x not in readers and x not in returned  # a slice that this pass made
+        (e,) = found
+        return isinstance(e.op, Concatenate | Pad) or (
+            isinstance(e.op, Pointlike) and moves(e.outs[0])
+        )
+
+    padded, worked = sums_of_pads(graph), worked_on(graph)
+
+    def may(y: Var, parts: Parts) -> bool:
+        if y not in worked or is_covered(y, parts, most):
+            return y in worked
+        return is_covered(y, parts) and (y in padded or all(map(moves, parts.values())))
+
+    return pushed(graph, may)
+
+
+def sums_of_pads(graph: Graph) -> set[Atom]:
+    """Padded arrays, and sums of nothing else."""
+    found: set[Atom] = set()
+    for e in graph.eqns:
+        if isinstance(e.op, Pad) or (e.op == ADD and found.issuperset(e.inputs)):
+            found.update(e.outs)
+    return found
+
+
+def worked_on(graph: Graph) -> set[Atom]:
+    """The values that are more than indices of rows or of updates: also as views, or side by side."""
+    found: set[Atom] = set(graph.outputs)
+    for eqn in reversed(graph.eqns):
+        op, x = eqn.op, eqn.inputs[0] if eqn.inputs else None
+        if isinstance(op, Indexed) and x is not None and len(op.axes) < x.type.ndim:
+            found.update(eqn.inputs[: 1 if isinstance(op, Gather) else 2])
+        elif not (op.is_view or isinstance(op, Concatenate)) or eqn.outs[0] in found:
+            found.update(eqn.inputs)
+    return found
 
 
 def pushed(graph: Graph, may: Callable[[Var, Parts], bool]) -> Graph:
@@ -336,9 +385,9 @@ def slices_of(graph: Graph) -> tuple[dict[Var, Parts], dict[Atom, Atom]]:
     return parts, same
 
 
-def is_covered(y: Var, parts: Parts, most: int) -> bool:
+def is_covered(y: Var, parts: Parts, most: int | None = None) -> bool:
     """True if slices have no more elements than the whole, which has few columns."""
-    few = y.type.ndim > 1 and y.type.shape[-1] <= most
+    few = y.type.ndim > 1 and (most is None or y.type.shape[-1] <= most)
     return few and sum(v.type.size for v in parts.values()) <= y.type.size
 
 
@@ -449,7 +498,7 @@ class Sweep:
     """Equations of cuts, as they are made; `eqns` are those of the current one."""
 
     def __init__(self, graph: Graph) -> None:
-        self.makers: dict[Atom, Eqn] = {v: e for e in graph.eqns for v in e.outs}
+        self.makers = makers_of(graph)
         self.readers, self.results = readers_of(graph), frozenset(graph.outputs)
         self.sliced: dict[Atom, bool] = {}
         self.eqns: list[Eqn] = []
@@ -499,10 +548,7 @@ class Sweep:
         return self.made(Slice(cut.start, stop, cut.step), cut.x)
 
     def made(self, op: Op, *inputs: Atom) -> Var:
-        (type_,) = op.infer(*(a.type for a in inputs))
-        y = Var(type_)
-        self.eqns.append(Eqn(op, inputs, (y,)))
-        return y
+        return applied(self.eqns, op, *inputs)
 
     def joined(self, eqn: Eqn, axis: int, cut: Cut) -> Atom:
         """The parts of a join that a cut has elements of."""

@@ -17,6 +17,7 @@ from ge2.ops.graphs.control import inlined, parted
 from ge2.ops.graphs.custom import CUSTOM
 from ge2.ops.graphs.while_loop import SOLVES
 from ge2.ops.index import Scatter, spans
+from ge2.ops.pointlike import Pointlike
 from ge2.ops.shape import Barrier, BroadcastInDim, Reshape, Transpose
 from ge2.passes.context import TUNING, Context, Tuning
 from ge2.trace.stage import strong as on_arrays
@@ -218,6 +219,19 @@ def converted(sweep: Sweep, op: Any, inputs: Sequence[Atom], out: ArrayType) -> 
     return sweep.make(ConvertElementType(out.dtype), (source,), out)
 
 
+def narrowed_first(sweep: Sweep, op: Any, inputs: Sequence[Atom], out: ArrayType) -> Atom | None:
+    """What is computed is rounded before it is seen in another shape: by the kernel that made it."""
+    seen = sweep.made_by(inputs[0], "reshape")
+    x = None if seen is None else seen.inputs[0]
+    made = sweep.maker.get(x) if isinstance(x, Var) else None
+    if made is None or not isinstance(made.op, Pointlike) or out.weak:
+        return None
+    if out.dtype.itemsize >= made.outs[0].type.dtype.itemsize:
+        return None
+    assert seen is not None
+    return sweep.make(seen.op, (sweep.make(op, seen.inputs),), out)
+
+
 # -------------------------------------------------------------------------------------------- views
 
 
@@ -304,7 +318,7 @@ RULES: Rules = {
     "name": (same,),
     "where": (either_way,),
     "integer_pow": (first_power,),
-    "convert_element_type": (converted,),
+    "convert_element_type": (converted, narrowed_first),
     "broadcast_in_dim": (broadcast,),
     "transpose": (transposed,),
     "reshape": (reshaped,),

@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any, Final, final
 
 from ge2.base.arrays import HALF
-from ge2.ir import Atom, Dims, Eqn, Graph, GraphOp, Literal, Op, Var, without_dead_code
+from ge2.ir import (
+    Atom,
+    Dims,
+    Eqn,
+    Graph,
+    GraphOp,
+    Literal,
+    Op,
+    Var,
+    applied,
+    makers_of,
+    without_dead_code,
+)
 from ge2.ops.graphs.region import readers_of
 from ge2.ops.pointlike import Pointlike
 from ge2.ops.reduce import Reduce
@@ -224,10 +236,7 @@ class Cells:
         return part if part.type.shape == shape else self.emit(BroadcastInDim(shape, ()), part)
 
     def emit(self, op: Op, *inputs: Atom) -> Var:
-        (out,) = op.infer(*(a.type for a in inputs))
-        var = Var(out)
-        self.made.append(Eqn(op, inputs, (var,), self.source))
-        return var
+        return applied(self.made, op, *inputs, source=self.source)
 
     source = None
 
@@ -344,7 +353,7 @@ class Reasons:
 
     def __init__(self, graph: Graph, context: Context = NOTHING) -> None:
         self.fusion = gathered(graph, context)
-        self.makers: Mapping[Var, Eqn] = {v: e for e in graph.eqns for v in e.outs}
+        self.makers = makers_of(graph)
 
     def between(self, first: Iterable[Var], second: Iterable[Var]) -> str:
         """The reason why the steps that make these values are two; "" if nothing is known of it."""

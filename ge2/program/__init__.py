@@ -16,7 +16,7 @@ from ge2.base.record import mutable, record
 from ge2.base.source import Source, warn
 from ge2.codegen.layout import Layout, plain
 from ge2.codegen.text import Operand
-from ge2.ir import ArrayType, Atom, Eqn, Graph, Literal, Var
+from ge2.ir import ArrayType, Atom, Eqn, Graph, Literal, Var, makers_of
 from ge2.ir.graph import GraphOp, Op
 from ge2.ops.dot import DotGeneral
 from ge2.ops.graphs.control import Cond, CondSaving
@@ -166,7 +166,7 @@ def branch_pairs(op: Cond) -> dict[int, int]:
 
 def origin(graph: Graph, a: Atom) -> int | None:
     """The number of the input that a value is, after writes into parts of it."""
-    makers = {v: e for e in graph.eqns for v in e.outs}
+    makers = makers_of(graph)
     while isinstance(a, Var) and a not in graph.inputs:
         eqn = makers[a]
         i = eqn.outs.index(a)

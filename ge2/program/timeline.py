@@ -9,6 +9,7 @@ from dataclasses import replace
 from itertools import accumulate
 from typing import Final, final
 
+from ge2.base.config import config
 from ge2.base.record import computed, record
 from ge2.base.source import Printed, Source, size_words, table
 from ge2.ir import Atom, Eqn, Var
@@ -20,9 +21,19 @@ from ge2.program import END, Buffer, Concurrent, Program
 
 
 ALIGNMENT = 64  # a cache line, and the widest vector
-LARGE: Final = 1 << 26  # bytes of an arena for which it is worth to look for a better plan
-MANY: Final = 1024  # arrays, of which each is compared with each: 80 ms
-SLACK: Final = 1 / 128  # of an arena, that nobody misses
+
+
+@final
+@record
+class Arenas:
+    """The search for a smaller arena."""
+
+    large: int = 1 << 26  # bytes of an arena for which it is worth to look for a better plan
+    arrays: int = 1024  # at most, of which each is compared with each: 80 ms
+    slack: float = 1 / 128  # of an arena, that nobody misses
+
+
+ARENAS: Final = Arenas()
 
 
 @final
@@ -70,13 +81,19 @@ def plan(lifetimes: Sequence[Lifetime], alignment: int = ALIGNMENT) -> Plan:
     Plan(offsets=(0, 128, 0), nbytes=192)
     """
     found = first_come(lifetimes, alignment)
-    large = found.nbytes >= LARGE and len(lifetimes) <= MANY
-    if not large or found.nbytes <= (1 + SLACK) * most_at_once(lifetimes):
+    tuning = config.tuned(ARENAS)
+    large = found.nbytes >= tuning.large and len(lifetimes) <= tuning.arrays
+    if not large or found.nbytes <= (1 + tuning.slack) * most_at_once(lifetimes):
         return found
     order = sorted(
         range(len(lifetimes)), key=lambda i: (-lifetimes[i].nbytes, lifetimes[i].first, i)
     )
-    other = lowest(lifetimes, order, lambda i, j: lifetimes[i].meets(lifetimes[j]), alignment)
+    first, last = [n.first for n in lifetimes], [n.last for n in lifetimes]
+
+    def meet(i: int, j: int) -> bool:
+        return first[i] <= last[j] and first[j] <= last[i]
+
+    other = lowest(lifetimes, order, meet, alignment)
     return min(found, other, key=lambda each: each.nbytes)
 
 

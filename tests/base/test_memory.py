@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from unittest.mock import patch
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ge2.program import timeline
-from ge2.program.timeline import ALIGNMENT, Lifetime, most_at_once, plan
+from ge2.base.config import config
+from ge2.program.timeline import (
+    ALIGNMENT,
+    ARENAS,
+    Arenas,
+    Lifetime,
+    first_come,
+    most_at_once,
+    plan,
+)
 
 lifetimes = st.builds(
     lambda nbytes, first, length: Lifetime(nbytes, first, first + length),
@@ -19,10 +25,10 @@ lifetimes = st.builds(
 )
 
 
-@pytest.mark.parametrize("large", [timeline.LARGE, 1])
+@pytest.mark.parametrize("large", [ARENAS.large, 1])
 @given(st.lists(lifetimes, max_size=40))
 def test_what_lives_together_lies_apart(large, arrays):
-    with patch.object(timeline, "LARGE", large):
+    with config.using(tuning=(Arenas(large),)):
         found = plan(arrays)
     assert len(found.offsets) == len(arrays)
     for i, (a, at) in enumerate(zip(arrays, found.offsets, strict=True)):
@@ -46,9 +52,9 @@ def test_freed_neighbours_are_one_gap():
 def test_the_largest_are_placed_first_where_that_takes_less():
     """In the order of time what takes a gap leaves too little of it for what is larger."""
     needs = (4, 3, 5), (2, 2, 4), (3, 0, 1), (1, 1, 3)
-    arrays = [Lifetime(n * timeline.LARGE, first, last) for n, first, last in needs]
-    assert timeline.first_come(arrays, ALIGNMENT).nbytes == 8 * timeline.LARGE
-    assert plan(arrays).nbytes == most_at_once(arrays) == 7 * timeline.LARGE
+    arrays = [Lifetime(n * ARENAS.large, first, last) for n, first, last in needs]
+    assert first_come(arrays, ALIGNMENT).nbytes == 8 * ARENAS.large
+    assert plan(arrays).nbytes == most_at_once(arrays) == 7 * ARENAS.large
 
 
 def test_it_is_a_pure_function():

@@ -133,3 +133,27 @@ def test_blocks_share_rows_of_results_with_other_axes(rows, groups, width, rng):
         np.testing.assert_allclose(y, wanted, rtol=1e-10, atol=1e-9)
     finished = [k for k, _ in kernels(grouped, hot, x) if k.kind == "finish"]
     assert len(finished) >= 2, "results that have other axes are merged apart"
+
+
+def farther(x, y):
+    """The farthest of some points, and how many are farther than half of that."""
+    d = np.abs(x[:, None] - y) + np.sqrt((x[:, None] * y) ** 2 + 1)
+    most = d.max(1)
+    return most, (d > most[:, None] / 2).sum(1)
+
+
+def summed(x, y):
+    d = np.abs(x[:, None] - y) + np.sqrt((x[:, None] * y) ** 2 + 1)
+    return d.max(1), d.sum(1)
+
+
+@pytest.mark.parametrize(
+    ("f", "columns", "several"),
+    [(farther, 800, False), (farther, 40_000, True), (summed, 800, True)],
+)
+def test_columns_of_pairs_that_no_blocks_share_keep_a_chip_busy(f, columns, several) -> None:
+    """A thread has several columns of them only where there are blocks enough."""
+    x, y = np.ones(columns, np.float32), np.ones(1500, np.float32)
+    chip = replace(EMULATED, multiprocessors=132, threads_per_multiprocessor=2048)
+    text = "".join(text for _, text in kernels(f, x, y, chip=chip))
+    assert ("v * COLUMNS" in text) == several

@@ -1,4 +1,4 @@
-"""Elementwise kernels of arrays that lie across each other, on the CPU, a fibre a thread."""
+"""Elementwise kernels of arrays that lie across each other, on the CPU, a fiber a thread."""
 
 from __future__ import annotations
 

@@ -258,6 +258,7 @@ def test_sums_of_zeros_are_written_whole(
     some = [
         (90, 7, rng.integers(0, 90, 100)), (70, 4, rng.permutation(70)), (300, 3, np.full(500, 150)),
         (1000, 1, rng.integers(400, 410, 70)), (33, 8, np.array([32])), (65, 2, np.arange(0, 65, 2)),
+        (1000, 3, rng.integers(200, 900, 2100)),
     ]  # fmt: skip
     for rows, width, index in some:
         updates = rng.integers(-9, 9, (len(index), width)).astype(dtype)
@@ -374,6 +375,26 @@ def test_what_is_joined_is_made_there() -> None:
     assert texts(lambda x: np.pad(x * 2, ((0, 2), (0, 0))), x).count("<<<") == 1
     assert texts(lambda x: np.pad(x, ((1, 2), (3, 0))), x).count("<<<") == 1
     assert texts(lambda x, i: x[:, i], x, np.array([1, 3])).count("<<<") == 1
+
+
+def test_what_is_returned_in_another_shape_and_read_is_made_there() -> None:
+    def seen(x: Any) -> Any:
+        y = np.exp(x)
+        return y.reshape(-1), np.flip(y, 1) * 2
+
+    def updated(x: Any) -> Any:
+        y = np.exp(x)
+        z = y.copy()
+        z[0] = 0
+        return y.reshape(-1), z
+
+    x = np.arange(12, dtype=np.float32).reshape(3, 4) / 8
+    assert texts(seen, x).count("<<<") == 2
+    for executor in ("shim", "c"):
+        with config.using(executor=executor):
+            for f in (seen, updated):
+                for found, wanted in zip(ge2.jit(f)(x), f(x), strict=True):
+                    np.testing.assert_allclose(found, wanted, rtol=1e-6)
 
 
 @pytest.mark.parametrize("small", [0, EMULATED.tuning.joins.elements])

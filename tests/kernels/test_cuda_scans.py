@@ -1,5 +1,5 @@
 """Running sums, products and extremes in CUDA against their references,
-on the CPU, a fibre a thread.
+on the CPU, a fiber a thread.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What CUDA kernels make of an operation and of its derivative is what the references make of them.
 
-They run on the CPU, a fibre a thread.
+They run on the CPU, a fiber a thread.
 """
 
 from __future__ import annotations

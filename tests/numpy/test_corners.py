@@ -277,8 +277,62 @@ def casts() -> list[tuple[Any, ...]]:
     ]
 
 
+def empties() -> list[tuple[Any, ...]]:
+    """Of no elements: an index, the slices of a sum, a norm, a median, what is sorted."""
+    rows: list[Callable[..., Any]] = [
+        lambda x: np.prod(x[:, ()], axis=1),
+        lambda x: x[:, (), None],
+        lambda x: np.add.reduceat(x, [], axis=0),
+        lambda x: np.partition(x[:0], 1, 0),
+        lambda x: np.linalg.norm(x[:0], np.inf, (0, 1)),
+        lambda x: np.linalg.vector_norm(x[:0], ord=np.inf),
+    ]
+    f32 = np.zeros((0, 3), np.float32)
+    return [(f, (np.ones((3, 4)),), {}) for f in rows] + [
+        (f, (f32,), {"axis": axis, "keepdims": True})
+        for f in (np.nanmedian, lambda x, **more: np.nanquantile(x, 0.5, **more))
+        for axis in (None, 0, 1)
+    ]
+
+
+def choices() -> list[tuple[Any, ...]]:
+    """Weights along axes in any order, and indices that broadcast."""
+    x, ones = np.arange(24.0).reshape(2, 3, 4) ** 2, np.ones((1, 2, 5), np.int64)
+    square, w = np.arange(12).reshape(2, 2, 3), np.array([[0.2, 0.8], [0.4, 0.6]])
+    return [
+        *((lambda x, w, k=k: np.average(x, k, w), (square, w), {}) for k in ((0, 1), (1, 0))),
+        (lambda x, w: np.average(x, (2, 0), w), (x, w.repeat(2, 0)), {}),
+        (lambda x, w: np.average(x, (-1, 0, 1), w), (x, x.transpose(2, 0, 1)), {}),
+        (np.take_along_axis, (x[:, :, :1], ones), {"axis": 1}),
+        (np.take_along_axis, (x[:1, :, 0], np.ones((3, 2), np.int64)), {"axis": 1}),
+        (lambda i, x: np.choose(i, (x, 1)), (BOOLS, a(1.0, 2, 3)), {}),
+        (lambda x: np.searchsorted(x, 0, sorter=[1, 2]), (a(1.0, 2, 3),), {}),
+        (np.vsplit, (a(1.0, 2), 2), {}),
+        (lambda x: np.histogram(x, 3, a(0.0, 2)), (a(1.0, 2, 0.5),), {}),
+        (lambda x, r: np.histogram(x, 3, r), (a(1.0, 2, 0.5), a(0.0, 2)), {}),
+    ]
+
+
+def dtypes() -> list[tuple[Any, ...]]:
+    """Python's numbers beside float32, running sums of bools, angles that are integers."""
+    one, few = np.float32(1), a(1, 2, 3, 4, 5, dtype=np.float32)
+    calls: list[tuple[Any, ...]] = [
+        (lambda x: np.concatenate([x, 1.0], axis=None), (one,), {}),
+        (lambda x: np.append(x, 1.0), (few,), {}),
+        *((f, (one, 2, 0.4999999999999999, 0), {}) for f in (np.isclose, np.allclose)),
+        *((lambda x, f=f: f(x, dtype=bool), (a(0, 2, 0),), {}) for f in (np.cumsum, np.cumprod)),
+        *((np.unwrap, (a(0, 75, 150, 225, 45),), {"period": n}) for n in (255, 4, 7.0)),
+        *((f, (few,), {"ddof": 1, "correction": 1}) for f in (np.var, np.std, np.nanvar)),
+    ]
+    method = "averaged_inverted_cdf"
+    return calls + [
+        (lambda x, q=q: np.quantile(x, q, method=method), (few,), {}) for q in (0.5, one / 4)
+    ]
+
+
 FAMILIES = (
     gradients, orders, quantiles, interpolations, reductions, products, arrays, powers, casts,
+    empties, choices, dtypes,
 )  # fmt: skip
 
 

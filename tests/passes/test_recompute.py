@@ -17,6 +17,7 @@ from ge2.ir import Graph, verify
 from ge2.ops.graphs.region import Region
 from ge2.passes import TIDY
 from ge2.passes.context import Context, run
+from ge2.passes.folds import online_sums
 from ge2.passes.fuse import fuse
 from tests.fuzz.networks import build
 from tests.passes.graphs import same
@@ -97,11 +98,35 @@ def test_where_a_value_is_the_largest_is_asked_once() -> None:
     same(before, after, x, w)
 
 
+def test_of_long_rows_what_is_read_as_it_is_may_be_compared_again() -> None:
+    """Where a logit is the largest of its row is a comparison of what is in memory: no mask waits for
+    the derivative, nor do the logits in more bits.
+    """
+
+    def loss(x: Any, y: Any) -> Any:
+        x = x.astype(np.float32)
+        m = x.max(-1, keepdims=True)
+        sums = np.log(np.exp(x - m).sum(-1, keepdims=True)) + m
+        return (sums - np.take_along_axis(x, y, -1)).mean()
+
+    shaped = ge2.ShapeDtypeStruct
+    logits, labels = shaped((2048, 128256), BF16), shaped((2048, 1), np.int32)
+    graph = run(TIDY, ge2.make_jaxpr(ge2.value_and_grad(loss))(logits, labels).graph)
+    after = fuse(verify(recompute(online_sums(graph), Context(tuning=PASSES))))
+    assert {shape for _, shape in between(after)} <= {(2048,), (2048, 1)}
+
+
 def test_results_stay_and_small_values_are_read() -> None:
     x, w = drawn(24, 16), drawn(16, 16)
     graph = ge2.make_jaxpr(lambda x, w: (y := np.tanh(x), (y * 2) @ w, y - 1))(x, w).graph
     found = run(TIDY, graph)
     assert recompute(found, SMALL) is recompute(found) is found
+
+
+def test_nothing_is_fused_where_no_value_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = run(TIDY, ge2.make_jaxpr(ge2.grad(lambda x: np.tanh(x).sum()))(drawn(24, 16)).graph)
+    monkeypatch.setattr("ge2.compile.recompute.fuse", None)
+    assert recompute(found) is found
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -80,6 +80,18 @@ def test_minus_moves_into_the_sum():
         in (b, c) }""")
 
 
+def test_what_is_computed_is_rounded_before_it_is_seen_in_another_shape():
+    text = """{ lambda ; x:f32[4,6]. let a:f32[4,6] = exp x
+        b:f32[24] = reshape[shape=(24,)] a
+        y:bf16[24] = convert_element_type[dtype=bf16 weak=False] b in (y,) }"""
+    assert [e.op.name for e in simplify(graph(text)).eqns] == [
+        "exp",
+        "convert_element_type",
+        "reshape",
+    ]
+    same(graph(text), simplify(graph(text)), np.ones((4, 6), np.float32))
+
+
 def test_views_of_views_are_one_view():
     text = """{ lambda ; x:f32[3]. let
         a:f32[3,4] = broadcast_in_dim[shape=(3, 4) dims=(0,)] x

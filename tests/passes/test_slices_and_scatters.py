@@ -70,6 +70,19 @@ def test_what_is_read_whole_is_computed_whole(f: Any, rng: np.random.Generator) 
     assert after is before
 
 
+@pytest.mark.parametrize(("rows", "several"), [(4, False), (1, True)])
+def test_indices_of_rows_are_computed_whole(rows: int, several: bool, rng: Any) -> None:
+    """No region reads them, but that of single elements is computed where these are read."""
+
+    def f(x: Any, edges: Any) -> Any:
+        ends = edges % 7
+        x = x if rows > 1 else x[:, 0]
+        return x[ends[:, 0]] - x[ends[:, 1]]
+
+    before, after = alike(f, slices_first, rng.normal(size=(7, rows)), rng.integers(0, 99, (20, 2)))
+    assert (after is not before) == several
+
+
 def test_a_slice_of_a_slice(rng: np.random.Generator) -> None:
     def f(x: Any) -> Any:
         y = np.exp(x)

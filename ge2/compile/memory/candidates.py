@@ -10,7 +10,7 @@ from ge2.base.arrays import INEXACT
 from ge2.base.record import record
 from ge2.base.source import Source
 from ge2.compile.pipeline import Search
-from ge2.ir import Atom, Eqn, Graph, Literal, Var, rename, without_dead_code
+from ge2.ir import Atom, Eqn, Graph, Literal, Var, makers_of, rename, without_dead_code
 from ge2.ops.graphs.loops import ScanLoop
 from ge2.ops.graphs.region import Region, readers_of
 from ge2.ops.shape import Barrier
@@ -356,7 +356,7 @@ def reads_rounds(eqn: Eqn, v: Var, length: int) -> bool:
     if v in eqn.inputs[:at]:
         return False
     element = op.body.inputs[at + eqn.inputs[at:].index(v)]
-    makers = {v: e for e in op.body.eqns for v in e.outs}
+    makers = makers_of(op.body)
     compared = {
         seen_through(makers, a) for e in op.body.eqns if e.op.name in ("eq", "ne") for a in e.inputs
     }
@@ -403,7 +403,7 @@ def remade(body: Graph, wanted: Atom, there: Mapping[Var, Atom]) -> list[Eqn] | 
 
     With x, if it is asked where x == max(x), goes max(x).
     """
-    makers = {v: e for e in body.eqns for v in e.outs}
+    makers = makers_of(body)
     equal = twins(body.eqns)
     found: dict[Eqn, None] = {}
     together: set[Atom] = set()

@@ -13,7 +13,7 @@ from ge2.choice.choose import Catalog, Choice, choose
 from ge2.choice.problem import Problem, prefs
 from ge2.codegen.layout import Layout, plain, viewed
 from ge2.codegen.text import Operand
-from ge2.ir import Atom, Dims, Eqn, Graph, Var
+from ge2.ir import Atom, Dims, Eqn, Graph, Var, makers_of
 from ge2.ops.dot import DotGeneral
 from ge2.ops.elementwise import ConvertElementType
 from ge2.ops.graphs.contraction import bare, is_contraction, of_steps, opened, steps_of
@@ -79,7 +79,7 @@ class Contractions:
 
     def __init__(self, graph: Graph, limits: Limits) -> None:
         self.graph, self.caps = graph, Caps.before(limits)
-        self.makers = {v: e for e in graph.eqns for v in e.outs}
+        self.makers = makers_of(graph)
         self.reads = Counter([*(a for e in graph.eqns for a in e.inputs), *graph.outputs])
         self.first: dict[Atom, int] = {}  # the equation that reads a value first
         for n, e in enumerate(graph.eqns):
@@ -117,7 +117,7 @@ class Contractions:
     def products(self, eqn: Eqn, n: int) -> Iterator[Eqn]:
         """The products that a region may go on with: equation `n`, which reads them first."""
         for a in eqn.inputs:
-            product = self.makers.get(a)  # type: ignore[arg-type]
+            product = self.makers.get(a)
             if product is not None and self.first[a] == n and self.possible(product):
                 yield product
 
@@ -200,11 +200,11 @@ class Contractions:
         """An operand of a product, and the equation that makes it, if nobody else reads it; of one that
         is turned, what it was before, which the product then takes as it lies.
         """
-        maker = self.makers.get(a) if self.reads[a] == 1 else None  # type: ignore[arg-type]
+        maker = self.makers.get(a) if self.reads[a] == 1 else None
         if maker is None or not isinstance(maker.op, Transpose):
             return a, eqn, [maker] if maker is not None else []
         (x,) = maker.inputs
-        first = self.makers.get(x) if self.reads[x] == 1 else None  # type: ignore[arg-type]
+        first = self.makers.get(x) if self.reads[x] == 1 else None
         if first is None or not isinstance(x, Var):
             return a, eqn, []
         one = as_it_lies(eqn, a, x, maker.op.order)

@@ -10,7 +10,7 @@ import numpy as np
 
 from ge2.base.arrays import BFLOAT16, FLOAT16, FLOAT32, FP8, HALF
 from ge2.compile.rewrites.contractions import Contractions, together
-from ge2.ir import Atom, Dims, Eqn, Graph, Var
+from ge2.ir import Atom, Dims, Eqn, Graph, Var, makers_of
 from ge2.ops.dot import DotGeneral
 from ge2.ops.elementwise import DIV, MUL, ConvertElementType
 from ge2.ops.graphs.region import Region, readers_of
@@ -50,7 +50,7 @@ def gated_products(graph: Graph, context: Context) -> Graph:
     if not whole:
         return graph
     pointlike = {v for each in whole.values() for v in each}
-    beside = {a for v in pointlike - {*whole} for a in known.makers[v].inputs}  # type: ignore[index]
+    beside = {a for v in pointlike - {*whole} for a in known.makers[v].inputs}
     return halved(pushed(graph, lambda y, _: y in pointlike or is_spread(y, beside, known)), whole)
 
 
@@ -169,7 +169,7 @@ def fp8_products(graph: Graph, context: Context) -> Graph:
     limits = context.caps
     if not isinstance(limits, Limits) or not any(has_fp8(e) for e in graph.eqns):
         return graph
-    makers: dict[Atom, Eqn] = {v: e for e in graph.eqns for v in e.outs}
+    makers = makers_of(graph)
     rounded = cast_at_last(graph)
     eqns = [new for e in graph.eqns for new in rewritten(e, makers, rounded, limits)]
     return Sweep({}).run(replace(graph, eqns=tuple(eqns)))  # of which casts may be left unread

@@ -36,7 +36,7 @@ from ge2.compile.user_kernels.operations import (
     sizes_of,
     types_of,
 )
-from ge2.ir import ArrayType, Atom, Eqn, Graph, Literal, Var, without_dead_code
+from ge2.ir import ArrayType, Atom, Eqn, Graph, Literal, Var, makers_of, without_dead_code
 from ge2.ops.shape import BroadcastInDim
 from ge2.passes.context import Context
 from ge2.passes.simplify import inline
@@ -137,7 +137,7 @@ class Match:
 
     def __init__(self, graph: Graph, makers: Mapping[Var, Eqn], exact: bool) -> None:
         self.graph, self.makers, self.exact = graph, makers, exact
-        self.own = {v: e for e in graph.eqns for v in e.outs}
+        self.own = makers_of(graph)
         self.values: dict[Var, Atom] = {}
         self.eqns: dict[Eqn, Eqn] = {}
 
@@ -214,7 +214,7 @@ def sites(graph: Graph, role: Role, target: str, caps: Any, preferred: bool) -> 
     if role.op is not None:
         yield from op_sites(graph, role, target, caps, preferred)
         return
-    makers = {v: e for e in graph.eqns for v in e.outs}
+    makers = makers_of(graph)
     number = {id(e): n for n, e in enumerate(graph.eqns)}
     form = graph_of(role, sample_types(role))
     (root, *_) = form.outputs
@@ -227,14 +227,12 @@ def sites(graph: Graph, role: Role, target: str, caps: Any, preferred: bool) -> 
         if found is None:
             continue
         inputs, outs, inside = found
-        makers_of = [number[id(makers[v])] for v in outs]
-        if escapes(graph, inside, outs, role) or read_before(graph, inside, outs, max(makers_of)):
+        orders = [number[id(makers[v])] for v in outs]
+        if escapes(graph, inside, outs, role) or read_before(graph, inside, outs, max(orders)):
             continue
         types = types_in(inputs)
         met.update(inside)
-        yield Site(
-            role, inputs, outs, max(makers_of), choice_of(role, types, target, caps, preferred)
-        )
+        yield Site(role, inputs, outs, max(orders), choice_of(role, types, target, caps, preferred))
 
 
 def op_sites(graph: Graph, role: Role, target: str, caps: Any, preferred: bool) -> Iterator[Site]:

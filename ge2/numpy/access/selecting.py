@@ -39,7 +39,7 @@ from ge2.numpy.promotion import (
     one_axis,
     reshape,
 )
-from ge2.numpy.shapes import broadcast_arrays, ravel
+from ge2.numpy.shapes import broadcast_arrays, ordered, ravel
 from ge2.ops.index import Gather, Scatter
 from ge2.ops.reduce import ArgMax, CumSum
 from ge2.ops.shape import Iota
@@ -109,7 +109,10 @@ def along_axis(arr: Any, indices: Any, axis: int | None) -> tuple[Any, int, tupl
         raise OutOfBoundsError(
             f"`indices`, {own}, do not broadcast against {t} along axis {axis}", where=here()
         ) from None
-    lines = [counting(shape, i) for i in range(t.ndim)]
+    lines = [
+        counting(shape, i) if n == shape[i] else broadcast(np.int64(0), shape)
+        for i, n in enumerate(t.shape)
+    ]
     return (
         x,
         axis,
@@ -190,6 +193,7 @@ def choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> Any:
     found = [lift(c) for c in choices]
     dtype = common_dtype(found)  # before numbers of Python's are arrays, which have dtypes
     index, *options = broadcast_arrays(a, *(cast(c, dtype) for c in found))
+    index = cast(index, INT64) if type_of(index).dtype == BOOL else index
     index = brought_inside(index, len(options), mode)
     table = stack(options)
     return take_along_axis(table, reshape(index, (1, *type_of(index).shape)), 0)[0]
@@ -519,7 +523,7 @@ def read(x: Any, key: tuple[Any, ...]) -> Any:
         first, rest = in_turn(parts)
         return indexing.getitem(read(x, first), rest)
     plan = Plan(t, parts)
-    return reshape(indexing.turned(indexing.getitem(x, plan.key), plan.order), plan.result)
+    return reshape(ordered(indexing.getitem(x, plan.key), plan.order), plan.result)
 
 
 def written(x: Any, key: tuple[Any, ...], value: Any) -> Any:
@@ -532,7 +536,7 @@ def written(x: Any, key: tuple[Any, ...], value: Any) -> Any:
     plan = Plan(t, parts)
     fitted = indexing.fitting(array(lift(value)), plan.result, t)
     return indexing.setitem(
-        x, plan.key, indexing.turned(reshape(fitted, plan.kept), plan.back), unique=True
+        x, plan.key, ordered(reshape(fitted, plan.kept), plan.back), unique=True
     )
 
 

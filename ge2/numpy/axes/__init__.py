@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ge2.base.arrays import BOOL, COMPLEX, FLOAT32, FLOAT64, HALF, INEXACT, INTEGERS
-from ge2.base.errors import InputError, ShapeError, TypeRuleError, ZeroWeightsError
+from ge2.base.errors import ArgumentError, InputError, ShapeError, TypeRuleError, ZeroWeightsError
 from ge2.base.source import here
 from ge2.ir import Dims, is_traced, type_of
 from ge2.numpy import elementwise as e
@@ -25,13 +25,14 @@ from ge2.numpy.promotion import (
     cast,
     fresh,
     lift,
+    one_axis,
     reduced_axes,
     reshape,
     resolve,
 )
 from ge2.ops import elementwise as ops
 from ge2.ops.reduce import ReduceAnd, ReduceMax, ReduceMin, ReduceOr, ReduceProd, ReduceSum
-from ge2.ops.shape import BroadcastInDim, StopGradient
+from ge2.ops.shape import BroadcastInDim, StopGradient, Transpose
 
 UNSET: Any = np._NoValue
 UINT64, INT64 = np.dtype(np.uint64), np.dtype(np.int64)
@@ -249,7 +250,7 @@ def var(
     shape = type_of(x).shape
     work, own = moment_dtypes(type_of(x).dtype, no_integer("var", dtype))
     axes = all_axes(axis, len(shape), x)
-    ddof = correction if correction is not UNSET else ddof
+    ddof = corrected(ddof, correction)
     # a real mean of complex numbers that is asked for is taken of the numbers
     # themselves, as NumPy does
     to_sum = cast(x, work)
@@ -284,6 +285,16 @@ def repeated(y: Any, shape: Dims, axes: Dims) -> Any:
         if axes
         else y
     )
+
+
+def corrected(ddof: Any, correction: Any) -> Any:
+    """What the number of elements is lowered by: either name may say it, not both."""
+    if not is_set(correction):
+        return ddof
+    if is_traced(ddof) or ddof != 0:
+        what = f"ddof and correction can't be provided simultaneously; got {ddof}, {correction}"
+        raise ArgumentError(what, where=here(), fix="correction=n alone")
+    return correction
 
 
 def no_integer(name: str, dtype: Any) -> Any:
@@ -350,9 +361,11 @@ def weights_like(x: Any, w: Any, axis: Axes) -> Any:
     if type_of(w).shape == shape:
         return w
     axes = all_axes(axis, len(shape), x)
-    if axis is None or type_of(w).shape != tuple([shape[i] for i in axes]):
+    order = [one_axis(a, len(shape), x) for a in axis] if isinstance(axis, tuple | list) else axes
+    if axis is None or type_of(w).shape != tuple([shape[i] for i in order]):
         what = f"shape of weights, {type_of(w)}, must be that of a, {type_of(x)}, along axis {axis}"
         raise ShapeError(what, where=here(), fix="weights.reshape")
+    w = Transpose(tuple([order.index(i) for i in axes]))(w)
     return broadcast(reshape(w, tuple([n if i in axes else 1 for i, n in enumerate(shape)])), shape)
 
 
@@ -468,7 +481,7 @@ def nanvar(
     y = var(_zeroed(x), axis, dtype, out, ddof, keepdims, where=where, **more)
     if type_of(x).dtype not in INEXACT:
         return y
-    ddof = more["correction"] if is_set(more.get("correction", UNSET)) else ddof
+    ddof = corrected(ddof, more.get("correction", UNSET))
     number = count(
         x, all_axes(axis, type_of(x).ndim, x), where, is_set(keepdims) and bool(keepdims)
     )

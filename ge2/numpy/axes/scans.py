@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ge2.base.arrays import BOOL, COMPLEX, FLOAT64, INEXACT, INT64
+from ge2.base.arrays import BOOL, COMPLEX, FLOAT64, INEXACT, INT64, INTEGERS, UINT8
 from ge2.base.errors import ArgumentError, InputError, ShapeError, TypeRuleError
 from ge2.base.source import here
 from ge2.ir import is_traced, type_of
@@ -44,14 +44,17 @@ from ge2.ops.reduce import ArgMax, ArgMin, CumMax, CumMin, CumProd, CumSum
 Function = Callable[..., Any]
 
 
-def running(name: str, op: Function, what: str) -> Function:
+def running(name: str, op: Function, of_bits: Function, what: str) -> Function:
     def function(a: Any, axis: int | None = None, dtype: Any = None, out: Any = None) -> Any:
         no_out(name, out)
         x = array(a)
         t = type_of(x)
         x = cast(x, as_dtype(dtype) if dtype is not None else wide(t.dtype))
         x = ravel(x) if axis is None or not t.ndim else x
-        return op(0 if axis is None else one_axis(axis, type_of(x).ndim, x))(x)
+        at = 0 if axis is None else one_axis(axis, type_of(x).ndim, x)
+        if type_of(x).dtype == BOOL:  # asked for: whether any was true so far, or all were
+            return cast(of_bits(at)(cast(x, UINT8)), BOOL)
+        return op(at)(x)
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"""The {what} so far along an axis, or over the flattened array, as `numpy.{name}`.
@@ -61,7 +64,8 @@ def running(name: str, op: Function, what: str) -> Function:
     return function
 
 
-cumsum, cumprod = running("cumsum", CumSum, "sum"), running("cumprod", CumProd, "product")
+cumsum = running("cumsum", CumSum, CumMax, "sum")
+cumprod = running("cumprod", CumProd, CumMin, "product")
 
 
 def cummax(a: Any, axis: int | None = None, dtype: Any = None, out: Any = None) -> Any:
@@ -206,20 +210,20 @@ def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Any:
 
 
 def unwrap(p: Any, discont: Any = None, axis: int = -1, *, period: Any = 6.283185307179586) -> Any:
-    """Jumps of more than half a period taken out, as `numpy.unwrap`; for real inexact arrays."""
+    """Jumps of more than half a period taken out, as `numpy.unwrap`."""
     x = array(p)
     axis = one_axis(axis, type_of(x).ndim, x)
     step = diff(x, axis=axis)
     dtype = type_of(e.multiply(step, period)).dtype
-    if dtype not in INEXACT:
-        raise InputError("unwrap takes floating-point angles", where=here(), fix="x.astype(float)")
-    half = period / 2
+    half, ambiguous = period / 2, True  # half a period up is half a period down
+    if dtype in INTEGERS:
+        half, ambiguous = period // 2, period % 2 == 0
     turned = e.subtract(e.mod(e.add(step, half), period), half)
-    turned = choose_by(e.logical_and(e.equal(turned, -half), e.greater(step, 0)), half, turned)
+    if ambiguous:
+        turned = choose_by(e.logical_and(e.equal(turned, -half), e.greater(step, 0)), half, turned)
     correction = e.subtract(turned, step)
-    correction = choose_by(
-        e.less(e.absolute(step), half if discont is None else discont), 0, correction
-    )
+    stays = e.less(e.absolute(step), period / 2 if discont is None else discont)
+    correction = choose_by(stays, 0, correction)
     first = part(x, axis, 0, min(1, type_of(x).shape[axis]))
     rest = part(x, axis, min(1, type_of(x).shape[axis]), type_of(x).shape[axis])
     return concatenate([cast(first, dtype), e.add(rest, cumsum(correction, axis))], axis)

@@ -113,7 +113,7 @@ def check_kth(a: Any, kth: Any, axis: int | None, kind: str) -> None:
         raise ArgumentError(what, where=here(), fix="leave out kind=")
     x, at = in_order(a, axis, None)
     wanted, n = known_elements(array(kth)), type_of(x).shape[at]
-    if wanted is None:
+    if wanted is None or not type_of(x).size:
         return
     if wanted.dtype.kind not in "iu":
         what = f"Partition index must be integer; got {type_of(wanted)}"
@@ -168,7 +168,11 @@ def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Any:
             where=here(),
             fix="a.ravel()",
         )
-    line = line if sorter is None else take(line, sorter)
+    if sorter is not None:
+        if type_of(array(sorter)).shape != type_of(line).shape:
+            what = f"sorter.size must equal a.size; got {type_of(array(sorter))}, {type_of(line)}"
+            raise ArgumentError(what, where=here(), fix="sorter=np.argsort(a)")
+        line = take(line, sorter)
     dtype = common_dtype((line, values))
     return SearchSorted(side)(cast(line, dtype), cast(values, dtype))
 
@@ -339,7 +343,7 @@ def averaged(n: Any, q: Any) -> Any:
     """The next place, or between two where q n is whole."""
     place = inverted(n, q)
     low = e.floor(place)
-    return e.add(low, choose_by(e.equal(place, low), 0.5, 1.0))
+    return choose_by(e.equal(place, low), e.add(low, 0.5), e.add(low, 1.0))
 
 
 def closest(n: Any, q: Any) -> Any:

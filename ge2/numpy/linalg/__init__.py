@@ -135,7 +135,7 @@ def of_vectors(x: Any, ord: Any, axes: Any, keepdims: bool) -> Any:
         return e.sqrt(total(squares(x), axes, keepdims=keepdims))
     size = e.absolute(x)
     if ord in (np.inf, -np.inf):
-        return (largest if ord > 0 else smallest)(size, axes, keepdims=keepdims)
+        return extreme(size, ord, axes, keepdims)
     if ord == 0:
         return cast(total(e.not_equal(x, 0), axes, keepdims=keepdims), type_of(size).dtype)
     if ord == 1:
@@ -149,6 +149,14 @@ def of_vectors(x: Any, ord: Any, axes: Any, keepdims: bool) -> Any:
         return e.power(y, 1 / ord)
     nothing = e.equal(y, 0)  # where the root has no derivative; that of a length counts as 0
     return where(nothing, 0.0, e.power(where(nothing, 1.0, y), 1 / ord))
+
+
+def extreme(sizes: Any, ord: Any, axes: Any, keepdims: bool) -> Any:
+    """The largest of sizes, 0 of none, or for a negative order the smallest."""
+    if ord < 0:
+        return smallest(sizes, axes, keepdims=keepdims)
+    none = {} if type_of(sizes).size else {"initial": 0}
+    return largest(sizes, axes, keepdims=keepdims, **none)
 
 
 def of_matrices(x: Any, ord: Any, axes: Any, keepdims: bool) -> Any:
@@ -169,7 +177,7 @@ def of_matrices(x: Any, ord: Any, axes: Any, keepdims: bool) -> Any:
         fix = "'fro', 'nuc', 1, -1, 2, -2, inf or -inf"
         raise ArgumentError(f"Invalid norm order {ord!r} for matrices.", where=here(), fix=fix)
     sums = total(e.absolute(x), along[0], keepdims=True)
-    y = (largest if ord > 0 else smallest)(sums, along[1], keepdims=True)
+    y = extreme(sums, ord, along[1], True)
     return (
         y
         if keepdims

@@ -15,7 +15,17 @@ from typing import Any, final
 import ml_dtypes
 import numpy as np
 
-from ge2.base.arrays import BOOL, COMPLEX, EXTENDED, FLOATS, INEXACT, INTEGERS, promote, real_part
+from ge2.base.arrays import (
+    BOOL,
+    COMPLEX,
+    EXTENDED,
+    FLOATS,
+    INEXACT,
+    INTEGERS,
+    UINT8,
+    promote,
+    real_part,
+)
 from ge2.base.arrays import can_cast as allowed
 from ge2.base.errors import ArgumentError, ShapeError
 from ge2.base.source import here
@@ -423,9 +433,6 @@ def iterable(y: Any) -> bool:
 
 # -------------------------------------------------------------------------------------------- bits
 # The bytes of an array as elements of another dtype, least significant byte first.
-
-
-UINT8 = np.dtype(np.uint8)
 
 
 def view(x: Any, dtype: Any) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ge2.base.arrays import BOOL, COMPLEX, INEXACT, INT64, INTEGERS, complex_of
+from ge2.base.arrays import BOOL, COMPLEX, INEXACT, INT64, INTEGERS, UINT8, complex_of
 from ge2.base.errors import (
     ArgumentError,
     ConcretizationTypeError,
@@ -44,9 +44,6 @@ from ge2.ops.shape import Concatenate, Pad
 
 # -------- Elements put in, left out, repeated and packed: where they go is known, what they are may
 # be traced.
-
-
-UINT8 = np.dtype(np.uint8)
 
 
 def known_places(name: str, obj: Any) -> Any:
@@ -176,7 +173,7 @@ def unpackbits(a: Any, /, axis: int | None = None, count: Any = None, bitorder: 
 
 
 def counted(n: int, count: Any) -> int:
-    """How many bits are wanted of n: all but so many where the count is negative."""
+    """The number of bits that are wanted of n: all but so many where the count is negative."""
     wanted = n if count is None else operator.index(count)
     if wanted < -n:
         raise ArgumentError(f"-ve count larger than number of elements: {wanted}", where=here())

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ge2.base.arrays import BOOL, COMPLEX, FLOAT64, INEXACT, INT64, INTEGERS
+from ge2.base.arrays import BOOL, COMPLEX, FLOAT64, INEXACT, INT64, INTEGERS, UINT8
 from ge2.base.errors import ArgumentError, ConcretizationTypeError, ShapeError, TypeRuleError
 from ge2.base.source import here
 from ge2.ir import type_of
@@ -17,7 +17,7 @@ from ge2.numpy import elementwise as e
 from ge2.numpy.access import getitem
 from ge2.numpy.access.selecting import take_along_axis
 from ge2.numpy.axes import max as largest
-from ge2.numpy.axes import mean, moment_dtypes, weights_like, with_ones
+from ge2.numpy.axes import mean, moment_dtypes, nanmean, weights_like, with_ones
 from ge2.numpy.axes import min as smallest
 from ge2.numpy.axes import sum as total
 from ge2.numpy.axes.scans import diff
@@ -39,8 +39,6 @@ from ge2.numpy.creation import linspace, zeros
 from ge2.numpy.promotion import Axes, array, cast, common_dtype, lift, plainly, reshape
 from ge2.numpy.shapes import moveaxis, ravel
 from ge2.ops.index import ScatterAdd
-
-UINT8 = np.dtype(np.uint8)
 
 # ----------------------------------------------------------------------------------------- bincount
 
@@ -186,7 +184,7 @@ def edges_of(x: Any, bins: Any, range: Any) -> Any:
     if n < 1:
         raise ArgumentError("`bins` must be positive, when an integer", where=here())
     first, last = ends(x, range)
-    dtype = common_dtype((x, *map(lift, range or ())))
+    dtype = common_dtype((x, *map(lift, () if range is None else range)))
     return linspace(first, last, n + 1, dtype=dtype if dtype in INEXACT else FLOAT64)
 
 
@@ -313,6 +311,8 @@ def nanmedian(
 ) -> Any:
     """The median of the elements that are not NaN, as `numpy.nanmedian`; NaN where all are."""
     no_out("nanmedian", out)
+    if not type_of(array(a)).size:
+        return nanmean(a, axis, keepdims=keepdims)
     if type_of(array(a)).dtype not in INEXACT:
         return median(a, axis, keepdims=keepdims)
     line, axes = sorted_last(a, axis)  # NaN last
@@ -333,6 +333,8 @@ def nanquantile(
     """The q-quantile of the elements that are not NaN, as `numpy.nanquantile`."""
     no_out("nanquantile", out)
     x = array(a)
+    if not type_of(x).size:
+        return nanmean(x, axis, keepdims=keepdims)
     if type_of(x).dtype not in INEXACT:
         return quantile(x, q, axis, method=method, keepdims=keepdims, weights=weights)
     check_method(method, weights)

@@ -70,7 +70,7 @@ class ProductSteps:
         return len(eqns) == 1 and isinstance(eqns[0].op, ConvertElementType)
 
     def around(self, known: Mapping[Var, T]) -> dict[Var, T]:
-        """What is known of the arrays that the region reads and makes, but for the products."""
+        """The facts known of the arrays that the region reads and makes, but for the products."""
         return {v: known[v] for v in (*self.region.graph.inputs, *self.rest.outs) if v in known}
 
     @property

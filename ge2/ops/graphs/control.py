@@ -136,7 +136,7 @@ def past_barriers(graph: Graph) -> Graph:
 
 
 def parted(barrier: Eqn, captured: Set[Var]) -> tuple[dict[Var, Atom], Eqn | None]:
-    """What passes a barrier, by the name behind it, and the barrier of what does not, if any."""
+    """The values that pass a barrier, by the name behind it, and the barrier of the others, if any."""
     pairs = [*zip(barrier.inputs, barrier.outs, strict=True)]
     passing = {v: a for a, v in pairs if type(a) is not Var or a.type.weak or a in captured}
     held = [(a, v) for a, v in pairs if v not in passing]

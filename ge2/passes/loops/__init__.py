@@ -11,27 +11,28 @@ from typing import final
 
 import numpy as np
 
-from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Var, rename, without_dead_code
+from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Var, makers_of, rename, without_dead_code
 from ge2.ir.graph import FREE
 from ge2.ops.dot import DotGeneral
 from ge2.ops.elementwise import ADD
 from ge2.ops.graphs.control import Cond
 from ge2.ops.graphs.loops import ScanLoop
 from ge2.ops.shape import BroadcastInDim, Concatenate, Reshape, Slice, Transpose
+from ge2.passes.context import NOTHING, Context, Rolling
 
 
-def trim(graph: Graph) -> Graph:
+def trim(graph: Graph, context: Context = NOTHING) -> Graph:
     if not any(isinstance(e.op, ScanLoop | Cond) for e in graph.eqns):
         return graph
     read: set[Atom] = {a for e in graph.eqns for a in e.inputs} | set(graph.outputs)
-    makers = {v: e for e in graph.eqns for v in e.outs}
+    makers = makers_of(graph)
     same: dict[Var, Atom] = {}
     eqns: list[Eqn] = []
     for eqn in graph.eqns:
         if not same.keys().isdisjoint(eqn.inputs):
             eqn = Eqn(eqn.op, rename(same, eqn.inputs), eqn.outs, eqn.source)
         if isinstance(eqn.op, ScanLoop) and not any(e.op.effect for e in eqn.op.body.eqns):
-            eqns += Scan(eqn, read, makers).run()
+            eqns += Scan(eqn, read, makers, context.tuning.rolling).run()
         elif isinstance(eqn.op, Cond):
             eqns.append(without_unread(eqn, eqn.op, read, same))
         else:
@@ -73,9 +74,6 @@ def of_results(branch: Graph, kept: Sequence[int], first: Sequence[int]) -> Grap
     return without_dead_code(Graph(tuple(inputs), eqns, outputs, branch.consts))
 
 
-TURNED = 1 << 16  # elements of a matrix that is worth being turned before a loop, at most
-
-
 def by_rows(eqn: Eqn) -> bool:
     """True if it is a matrix times a vector."""
     op = eqn.op
@@ -88,8 +86,9 @@ def by_rows(eqn: Eqn) -> bool:
 class Scan:
     """One scan, as lists that get shorter."""
 
-    def __init__(self, eqn: Eqn, read: set[Atom], makers: dict[Var, Eqn]) -> None:
+    def __init__(self, eqn: Eqn, read: set[Atom], makers: dict[Var, Eqn], tuning: Rolling) -> None:
         assert isinstance(eqn.op, ScanLoop)
+        self.tuning = tuning
         self.eqn, self.op, self.read, self.makers = eqn, eqn.op, read, makers
         self.body = eqn.op.body
         consts, carry, elements = eqn.op.parts(list(zip(self.body.inputs, eqn.inputs, strict=True)))
@@ -186,7 +185,7 @@ class Scan:
         for eqn in self.body.eqns:
             matrix = eqn.inputs[0] if eqn.inputs else None
             known = isinstance(matrix, Var) and matrix in outer and by_rows(eqn)
-            if not isinstance(matrix, Var) or not known or matrix.type.size > TURNED:
+            if not isinstance(matrix, Var) or not known or matrix.type.size > self.tuning.turned:
                 eqns.append(eqn)
                 continue
             shape = (matrix.type.shape[1], matrix.type.shape[0])
@@ -288,7 +287,7 @@ def product_of(scan: Scan, carry: tuple[Var, Atom, Atom, Var]) -> list[Eqn]:
     """The product that each iteration adds to a carry, the views of it, and the sum;
     nothing if it is another.
     """
-    makers = {v: e for e in scan.body.eqns for v in e.outs}
+    makers = makers_of(scan.body)
     uses = Counter(a for e in scan.body.eqns for a in e.inputs if isinstance(a, Var))
     uses.update(a for a in scan.outputs() if isinstance(a, Var))
     old, _, new, _ = carry
@@ -345,7 +344,7 @@ def at_once(scan: Scan, carry: tuple[Var, Atom, Atom, Var], chain: Sequence[Eqn]
         beside=(after_first(one), after_first(other)),
     )
     makers, found, stacks = (
-        {v: e for e in scan.body.eqns for v in e.outs},
+        makers_of(scan.body),
         list[Eqn](),
         list[Atom](),
     )
@@ -391,11 +390,11 @@ def after_first(axes: Dims) -> Dims:
 # each other; so here a factor is stacked for it, as long as a loop's stacks no more than double.
 
 
-def sums_after(graph: Graph) -> Graph:
+def sums_after(graph: Graph, context: Context = NOTHING) -> Graph:
     if not any(isinstance(e.op, ScanLoop) for e in graph.eqns):
         return graph
     read = {a for e in graph.eqns for a in e.inputs} | set(graph.outputs)
-    makers = {v: e for e in graph.eqns for v in e.outs}
+    makers = makers_of(graph)
     eqns: list[Eqn] = []
     changed = False
     for eqn in graph.eqns:
@@ -404,9 +403,10 @@ def sums_after(graph: Graph) -> Graph:
             eqns.append(eqn)
             continue
         wide, stacks = stacking(eqn, more)
-        eqns += Scan(wide, read | set(stacks), makers).run()
+        eqns += Scan(wide, read | set(stacks), makers, context.tuning.rolling).run()
         changed = True
-    return trim(Graph(graph.inputs, tuple(eqns), graph.outputs, graph.consts)) if changed else graph
+    found = Graph(graph.inputs, tuple(eqns), graph.outputs, graph.consts)
+    return trim(found, context) if changed else graph
 
 
 def stacking(eqn: Eqn, more: list[Var]) -> tuple[Eqn, list[Var]]:
@@ -436,7 +436,7 @@ def factors(eqn: Eqn) -> list[Var]:
 
 def multiplied(body: Graph, old: Var, new: Var) -> list[Var]:
     """The factors of the product that an iteration adds to a carry and that nothing else reads."""
-    makers = {v: e for e in body.eqns for v in e.outs}
+    makers = makers_of(body)
     reads = [a for e in body.eqns for a in e.inputs] + list(body.outputs)
     total = makers.get(new)
     if total is None or total.op != ADD or reads.count(new) != 1 or reads.count(old) != 1:

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import final
 
-from ge2.ir import ArrayType, Atom, Eqn, Graph, Literal, Var, rename, without_dead_code
+from ge2.ir import ArrayType, Atom, Eqn, Graph, Literal, Var, makers_of, rename, without_dead_code
 from ge2.ops.elementwise import ADD, MUL
 from ge2.ops.graphs.loops import RepeatLoop, apart
 from ge2.ops.shape import BroadcastInDim
@@ -46,7 +46,7 @@ class Loop:
         self.graph, self.at, self.eqn, self.op, self.body = graph, at, eqn, eqn.op, eqn.op.body
         self.others = others
         self.makers = {v: e for e in others for v in e.outs}
-        self.inner = {v: e for e in self.body.eqns for v in e.outs}
+        self.inner = makers_of(self.body)
         consts, self.start, rest = apart(eqn.inputs, self.op.consts, self.op.carry, None)
         inputs = apart(self.body.inputs, self.op.consts, self.op.carry, None)
         self.carry, self.elements, n = inputs[1], inputs[2], self.op.length

@@ -12,12 +12,26 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import groupby
 from typing import final
 
 from ge2.base.record import record
 from ge2.base.source import Source
-from ge2.ir import ArrayType, Atom, Dims, Eqn, Graph, Literal, Op, Var, rename, without_dead_code
+from ge2.ir import (
+    ArrayType,
+    Atom,
+    Dims,
+    Eqn,
+    Graph,
+    Literal,
+    Op,
+    Var,
+    applied,
+    makers_of,
+    rename,
+    without_dead_code,
+)
 from ge2.ops.graphs.loops import RepeatLoop, ScanLoop, apart, stacked
 from ge2.ops.pointlike import Pointlike
 from ge2.ops.reduce import Reduce
@@ -163,12 +177,8 @@ def runs(atoms: Sequence[Atom], rows: Mapping[Atom, Row]) -> list[Run]:
 
 def one_array(parts: Sequence[Run], shape: Dims, source: Source | None) -> tuple[list[Eqn], Var]:
     """The equations that make one array of all rows, each under that shape; and the array."""
-    made: list[Eqn] = []
-
-    def make(op: Op, *atoms: Atom) -> Var:
-        out = Var(op.infer(*(a.type for a in atoms))[0])
-        made.append(Eqn(op, atoms, (out,), source))
-        return out
+    made = list[Eqn]()
+    make = partial(applied, made, source=source)
 
     def of(part: Run) -> Atom:
         x = part.base
@@ -197,30 +207,28 @@ ALIKE = (Pointlike, BroadcastInDim, Transpose, Reshape, Reduce)
 
 
 def stack(graph: Graph, context: Context = NOTHING) -> Graph:
-    tuning = context.tuning.stacking
-    return stacked_loops(graph, tuning.returned, tuning.deep)
+    return stacked_loops(graph, context.tuning.stacking.returned, context)
 
 
 def stack_all(graph: Graph, context: Context = NOTHING) -> Graph:
     """The same, however many results the caller gets: on a GPU a copy of each costs less than its
     iteration does as launches, and a scan of them may be one kernel.
     """
-    return stacked_loops(graph, len(graph.outputs), context.tuning.stacking.deep)
+    return stacked_loops(graph, len(graph.outputs), context)
 
 
-def stacked_loops(graph: Graph, most: int, deep: int) -> Graph:
-    """The loops as scans, those of which at most so many results are the caller's. `deep`:
-    operations, one on another, that are done for all rows at once.
-    """
+def stacked_loops(graph: Graph, most: int, context: Context) -> Graph:
+    """The loops as scans, those of which at most so many results are the caller's."""
     if not any(isinstance(e.op, RepeatLoop) for e in graph.eqns):
         return graph
-    stacking = Stacking(graph, most, deep)
+    stacking = Stacking(graph, most, context.tuning.stacking.deep)
     for eqn in graph.eqns:
         stacking.take(eqn)
     if not stacking.scans:
         return graph
     outputs = rename(stacking.names, graph.outputs)
-    return trim(without_dead_code(Graph(graph.inputs, tuple(stacking.eqns), outputs, graph.consts)))
+    found = Graph(graph.inputs, tuple(stacking.eqns), outputs, graph.consts)
+    return trim(without_dead_code(found), context)
 
 
 @final
@@ -396,7 +404,7 @@ def kind(maker: Eqn | None) -> tuple[Op, tuple[ArrayType, ...]] | None:
 
 def unshaped(body: Graph, a: Atom) -> Atom:
     """The value that a result is a reshape of, which is stacked as well, and read by more."""
-    makers = {v: e for e in body.eqns for v in e.outs}
+    makers = makers_of(body)
     while (
         isinstance(a, Var)
         and (maker := makers.get(a)) is not None

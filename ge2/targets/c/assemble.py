@@ -126,7 +126,7 @@ class HostStep(CStep):
 
 @final
 class LibraryStep(CStep):
-    """What the reference computes; loops and branches that Python runs."""
+    """Steps that the reference computes, and loops and branches that Python runs."""
 
     def __init__(self, assembler: CAssembler, step: Step) -> None:
         super().__init__(assembler, step)
@@ -329,7 +329,7 @@ def known() -> dict[str, Any]:
 @final
 @record
 class ProgramText:
-    """What the template of a program prints."""
+    """The view that the template of a program prints."""
 
     name: str
     parameters: str

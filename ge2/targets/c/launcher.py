@@ -1,4 +1,4 @@
-"""How Python calls a compiled program: the launcher, its threads, memory of results."""
+"""The call of a compiled program from Python: the launcher, its threads, memory of results."""
 
 from __future__ import annotations
 
@@ -389,7 +389,7 @@ def check(inputs: Sequence[Input], outputs: Sequence[Output], numbers: bytes) ->
 @final
 @record
 class Checks:
-    """What of a call is not worth C: arguments that have to be converted or refused, and errors."""
+    """The part of a call that is not worth C: arguments that are converted or refused, and errors."""
 
     inputs: tuple[Input, ...]
     lines: tuple[object, ...]  # None where a line is not known

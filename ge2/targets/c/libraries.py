@@ -349,7 +349,7 @@ class Lapack:
         return lu, swaps.astype(INT64, copy=False)
 
     def solver(self, b: ArrayType, transposed: bool) -> Callable[..., Any]:
-        """What computes a `LuSolve`. Calls are short, so what they share is made once."""
+        """The function that computes a `LuSolve`. Calls are short, so what they share is made once."""
         solve, dtype, info = self.solve[b.dtype], self.swaps, byref(self.size())
         n, k, rows = (number(self.size, each) for each in (*b.shape, max(b.shape[0], 1)))
         mode, one = byref(c_char(b"T" if transposed else b"N")), b.shape[1] == 1
@@ -380,7 +380,7 @@ def number(size: Any, n: int) -> Any:
 
 @cache
 def lapack() -> Lapack | None:
-    """What of LAPACK can be called; None where it is not found.
+    """The functions of LAPACK that can be called; None where it is not found.
 
     >>> found = lapack()
     >>> found is None or sorted(map(str, found.factor))

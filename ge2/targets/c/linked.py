@@ -264,7 +264,7 @@ pointer: Callable[[Any], int] = pointer_by_header if headers_are_plain() else po
 
 @final
 class Frame:
-    """What one call needs beside its arrays; used again by later calls."""
+    """The values that one call needs beside its arrays; used again by later calls."""
 
     __slots__ = ("arena", "constants", "error", "fixed", "k", "p", "services")
 

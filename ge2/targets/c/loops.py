@@ -237,7 +237,7 @@ class Segment:
 
 
 class Native(Protocol):
-    """What writes the file, as loops ask it."""
+    """The writer of the file, as loops ask it."""
 
     program: Program
     inner: list[str]
@@ -360,7 +360,8 @@ class Loop:
     # -- the carry
 
     def carry(self, turn: Round, i: int, first: int, length: int | None) -> None:
-        """How part `i` of the carry gets from one round to the next, and at last to the results.
+        """The way of part `i` of the carry from one iteration to the next, and at last to the
+        results.
 
         `first`: the number of the first of them among the inputs; `length`: how
         many rounds, if it is known.

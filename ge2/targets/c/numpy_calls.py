@@ -120,7 +120,9 @@ def turn(shape: Dims, order: Dims, wanted: Dims) -> Turn:
 @final
 @mutable
 class Vocabulary:
-    """What a kernel takes from NumPy, and its constants, named as they are first used."""
+    """The functions that a kernel takes from NumPy, and its constants, named as they are first
+    used.
+    """
 
     imports: dict[str, None] = field(default_factory=dict)
     constants: dict[str, str] = field(default_factory=dict)  # by their text

@@ -148,7 +148,7 @@ def double_ratio(arch: str) -> int:
 
 
 class Known(Protocol):
-    """Where the figures come from."""
+    """The source of the figures."""
 
     @property
     def multiprocessors(self) -> int: ...

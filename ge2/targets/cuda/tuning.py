@@ -18,7 +18,7 @@ from ge2.targets.cuda.tensor_tuning import Attention, Cudnn, Wgmma
 @final
 @record
 class Rule:
-    """What a persistent kernel may take in: elements of a value, operations of a round and of a
+    """The limits of a persistent kernel: elements of a value, operations of a round and of a
     step around loops, and for how many operations a product counts whose operands are read from
     memory, or whose matrix is kept.
     """
@@ -34,7 +34,7 @@ class Rule:
 @final
 @record
 class Persistent:
-    """Which loops become one kernel, and how one block does them."""
+    """The choice of loops that become one kernel, and the work of one block on them."""
 
     # 0.1 us a phase against some 4 us a launch: as long as one or two launches
     block: Rule = Rule(False, 1 << 13, 1 << 17, 1 << 15)
@@ -58,7 +58,7 @@ class Persistent:
 @final
 @record
 class GridKernel:
-    """How all blocks of a GPU do a loop together."""
+    """The work of all blocks of a GPU on a loop."""
 
     threads: int = 512  # of a block
     narrow: int = 1 << 10  # elements that each block has for itself
@@ -100,6 +100,10 @@ class Rowwise:
     crowd: int = 512  # threads of a multiprocessor that hide each other's waiting
     apart: int = 16 << 10  # bytes of half a multiprocessor left beside rows that are read ahead
     long: int = 1 << 14  # elements from which on blocks share a row, if it is folded alone
+    # rows for each row of sums of columns that a block leaves, at least, if all blocks have so many
+    # bytes of rows under way
+    parted: int = 16
+    under_way: int = 8 << 20
     # a block that has all rows
     alone: int = 512  # its threads
     some: int = 8  # elements of a row that a thread of it has
@@ -149,6 +153,7 @@ class Columns:
     early: int = 16  # arrays that are read before rows are
     together: int = 7  # elements of a row that a thread has though no access moves two of them
     rows: int = 8  # that a thread has at least, before others help it
+    divided: int = 8  # and before what all of them are divided by is prepared
     # where so many operations are for each of so many pairs of a row and a column: columns of a
     # thread, threads of a multiprocessor that keep it busy, and their registers besides what they keep
     # of columns: in all, and for each array of rows
@@ -286,7 +291,10 @@ class Scatters:
     shared_block: int = 1024
     shared_run: int = 1024
     shared_some: int = 4  # updates of a thread at once
+    # bytes of updates that a thread has in registers, of which one of 1024 has 64
+    shared_held: int = 168
     ranges: int = 8
+    left: float = 1.0  # times as long as going through an update, for a sum that a block leaves
     # atomics of global memory in a second: 1.6 M of float64 at 4096 addresses took 48 us of an H200
     rate: float = 3e10
     busy: int = 2  # updates of a block for each sum of whole numbers, which it adds to the result
@@ -300,10 +308,37 @@ class TopKs:
     ranked: int = 128  # elements of a line that a warp ranks, each against all others, at most
     long: int = 1 << 16  # elements of a line that is cut, where lines are few
     part: int = 1 << 14  # elements of a part of it at least
-    alone: int = (
-        64  # keys of a word of a line that one thread puts in order; of more words, or where
-    )
-    keys: int = 32  # lanes of a warp share a line, a lane has no more than so many
+
+
+@final
+@record
+class Sorts:
+    """Lines in order, or elements of some ranks of them. Instructions are those of a warp, counted in
+    SASS.
+    """
+
+    block: int = 128  # threads, where lines are in registers
+    # keys of a word of a line that one thread puts in order; of more words, or where lanes of a warp
+    # share a line, a lane has no more than `keys`
+    alone: int = 64
+    keys: int = 32
+    unrolled: int = 16  # iterations of a walk over elements, each of which then has a register,
+    divided: int = 8  # and of one whose places take a division each
+    # instructions of a comparator, by the words of a key with its place
+    comparator: tuple[int, int, int] = (2, 6, 12)
+    key: int = 14  # instructions for a word of a key on its way from memory and back
+    pair: int = 6  # instructions for two elements that are compared where lines are ranked
+    shared_pair: int = 30  # instructions for a pair in a step in shared memory
+    started: int = 2  # instructions of warps that a multiprocessor starts in a clock
+
+
+@final
+@record
+class Solves:
+    """Small systems of linear equations, of which a warp or a part of it has one each."""
+
+    block: int = 128  # threads at most
+    sides: int = 64  # right sides at most, which a thread takes one after another
 
 
 @final
@@ -431,6 +466,17 @@ class Mma:
     )  # fmt: skip
     long: int = 256  # terms of a part of a sum at least, where blocks share it,
     parts: int = 16  # of which it has no more
+    # multiply-adds of half types with sums in float32 that a multiprocessor does in a clock, by compute
+    # capability: of data sheets, the least of a generation; of another generation a cautious guess, so
+    # that a library is not left for it
+    rates: tuple[tuple[int, int], ...] = (
+        (80, 1024),
+        (87, 1024),
+        (90, 1024),
+        (100, 1024),
+        (103, 1024),
+    )
+    unknown: int = 256
     one_by_one: float = 0.7  # of the rate, for each operand whose elements are read one by one
     # times the prediction on Hopper where rows are multiples of 16 bytes apart: a library was faster
     # in all that was measured, so that only a measurement chooses it there
@@ -455,11 +501,15 @@ class Mma:
         MmaTile(64, 64, 2, 2, 128, 3, 0.4, blocks=2), MmaTile(128, 64, 4, 2, 256, 2, 0.5),
     )  # fmt: skip
 
+    def rate(self, generation: int) -> int:
+        """Returns the multiply-adds of a multiprocessor in a clock, by its compute capability."""
+        return dict(self.rates).get(generation, self.unknown)
+
 
 @final
 @record
 class Launches:
-    """How launches are handed to a GPU."""
+    """The submission of launches to a GPU."""
 
     few: int = 3  # that are no slower one by one than as a graph
     # that another waits for, up to which nobody looks whether one of them waits for the others in turn
@@ -487,6 +537,8 @@ class Tuning:
     scans: Scans = Scans()
     scatters: Scatters = Scatters()
     top_k: TopKs = TopKs()
+    sorts: Sorts = Sorts()
+    solves: Solves = Solves()
     joins: Joins = Joins()
     products: Products = Products()
     made: MadeOperands = MadeOperands()

@@ -32,7 +32,7 @@ static void multiplied() {
     while (m.number == number && !now.failed) effort(GE2_SHIM_SLEEP);
 }
 
-/* Does all of a thread's groups but the last few; with -1 what no group has, too. What is done may switch fibres. */
+/* Does all of a thread's groups but the last few; with -1 what no group has, too. What is done may switch fibers. */
 static void wait(ge2_shim_channel channel, int few) {
     Laters &all = now.thread->laters[channel];
     uint32_t done = 0;

@@ -1,7 +1,7 @@
-/* Runs the blocks of a CUDA kernel on one thread of the CPU, each CUDA thread a fibre.
+/* Runs the blocks of a CUDA kernel on one thread of the CPU, each CUDA thread a fiber.
  *
- * A fibre runs until it waits for others (a barrier, a shuffle), pauses because it seems to spin, or ends. A block
- * whose fibres all wait for what other blocks do is left, and another is run; its shared memory is put aside.
+ * A fiber runs until it waits for others (a barrier, a shuffle), pauses because it seems to spin, or ends. A block
+ * whose fibers all wait for what other blocks do is left, and another is run; its shared memory is put aside.
  * What could never go on is reported, by line and thread, and ends the launch.
  */
 #include "touch.h"
@@ -13,22 +13,22 @@ static void entry() {
 }
 
 static void run(Block *b, Thread &t) {
-    if (!t.fibre.stack) {
+    if (!t.fiber.stack) {
         char *stack = now.stacks.take();
         if (!stack) return report(NO_MEMORY, nullptr, &t, "there is no memory for the stacks of threads");
-        begin(t.fibre, stack, t.index, entry);
+        begin(t.fiber, stack, t.index, entry);
     }
     now.thread = &t;
     now.runtime.thread = t.at;
     now.runtime.lane = t.index % WARP;
-    go(now.home, t.fibre, false);
-    if (!whole(t.fibre))
+    go(now.home, t.fiber, false);
+    if (!whole(t.fiber))
         report(STACK_USED_UP, t.site, &t, "a thread has local variables beyond %zu bytes", (size_t)GE2_SHIM_STACK);
     if (t.state != ENDED) return;
     if (now.launch->waits && !t.waited)
         report(EARLY, nullptr, &t, "a thread ends and has not waited for the kernels before this one");
-    now.stacks.give(t.fibre.stack);
-    t.fibre.stack = nullptr;
+    now.stacks.give(t.fiber.stack);
+    t.fiber.stack = nullptr;
     ended(b, t);
 }
 
@@ -120,7 +120,7 @@ static void start(Block *b, uint64_t number) {
 static void freed(Block *b) {
     if (!b) return;
     for (int i = 0; b->threads && i < now.size; i++)
-        if (b->threads[i].fibre.stack) now.stacks.give(b->threads[i].fibre.stack);
+        if (b->threads[i].fiber.stack) now.stacks.give(b->threads[i].fiber.stack);
     for (int i = 0; b->threads && i < now.size; i++)
         for (Laters &each : b->threads[i].laters) free(each.list);
     free(b->threads), free(b->ready), free(b->next), free(b->paused), free(b->aside), free(b->words), free(b->brought.list);

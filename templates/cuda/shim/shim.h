@@ -1,6 +1,6 @@
 /* CUDA's words and functions as C++17 for the CPU: what stands before a kernel's source when it is run without a GPU.
  *
- * Each thread is a fibre, and memory is what C++ says: a kernel that is right here may still lack a fence. A thread
+ * Each thread is a fiber, and memory is what C++ says: a kernel that is right here may still lack a fence. A thread
  * that waits for another must do so by an atomic, a fence, a vote, `__nanosleep` or `__ldcv`: nobody else runs while it
  * only looks at a volatile variable.
  */

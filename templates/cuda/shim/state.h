@@ -3,7 +3,7 @@
 #define GE2_SHIM_STATE_H
 
 #include "abi.h"
-#include "fibre.h"
+#include "fiber.h"
 #include "watch.h"
 
 #include <stdarg.h>
@@ -31,7 +31,7 @@ struct Meeting {
 };
 
 struct Thread {
-    Fibre fibre;
+    Fiber fiber;
     Laters laters[GE2_SHIM_CHANNELS];
     State state;
     int index, effort; /* effort: how much it did that those who spin do */
@@ -65,7 +65,7 @@ static struct {
     const ge2_shim_module *module;
     const ge2_shim_kernel *kernel;
     void *const *arguments;
-    Fibre home;
+    Fiber home;
     Block *block, *loaded;
     Thread *thread;
     int size;

@@ -94,7 +94,7 @@ static void touch(const volatile void *place, size_t size, int how, const void *
     const ge2_shim_module *m = now.module;
     Block *b = now.block;
     Thread *t = now.thread;
-    if (size_t(at - t->fibre.stack) < t->fibre.size) return;
+    if (size_t(at - t->fiber.stack) < t->fiber.size) return;
     if (size_t(at - (const char *)&now) < sizeof now) return;
     if (how & GE2_SHIM_VOLATILE) effort(GE2_SHIM_ATOMIC);
     if (how & GE2_SHIM_ALIGNED && (uintptr_t)at % size)

@@ -7,7 +7,7 @@
 static void leave(State state) {
     Thread *t = now.thread;
     t->state = state;
-    go(t->fibre, now.home, state == ENDED);
+    go(t->fiber, now.home, state == ENDED);
 }
 
 static void wake(Block *b, Thread &t) {

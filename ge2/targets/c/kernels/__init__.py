@@ -1,4 +1,6 @@
-"""What kernels of several families in C share: strided loops, transposed copies, scores of attention."""
+"""Parts that kernels of several families in C share: strided loops, transposed copies, scores of
+attention.
+"""
 
 from __future__ import annotations
 
@@ -89,7 +91,9 @@ class Head(Parameters):
 @final
 @record
 class Elements:
-    """What `templates/c/elements.c.jinja` prints: statements for each element along some axes."""
+    """The view that `templates/c/elements.c.jinja` prints: statements for each element along some
+    axes.
+    """
 
     over: tuple[tuple[str, str], ...]
     sharing: Sharing | None

@@ -59,7 +59,7 @@ class Left:
 @final
 @record
 class View:
-    """What `templates/c/attention/forward.c.jinja` and `backward.c.jinja` print."""
+    """The view that `templates/c/attention/forward.c.jinja` and `backward.c.jinja` print."""
 
     type: str
     suffix: str
@@ -434,7 +434,7 @@ class Writer:
         return tuple(found)
 
     def rows(self, n: int, name: str) -> Rows:
-        """Where operand n of a head begins."""
+        """The address at which operand n of a head begins."""
         head, t = self.head, self.tiling
         written = name in ("y", "dq", "dk", "dv") or (
             name == "logs" and not isinstance(self.op, FusedBackward)

@@ -123,7 +123,7 @@ class Rows:
 @final
 @record
 class Gathering:
-    """What `templates/c/gather.c.jinja` prints."""
+    """The view that `templates/c/gather.c.jinja` prints."""
 
     over: tuple[tuple[str, str], ...]
     sharing: Sharing | None
@@ -141,7 +141,7 @@ class Gathering:
 @final
 @record
 class Scattering:
-    """What `templates/c/scatter.c.jinja` prints."""
+    """The view that `templates/c/scatter.c.jinja` prints."""
 
     checks: tuple[Check, ...]
     sharing: Sharing | None
@@ -157,7 +157,7 @@ class Scattering:
 @final
 @record
 class Summing:
-    """What `templates/c/scatter_sums.c.jinja` prints."""
+    """The view that `templates/c/scatter_sums.c.jinja` prints."""
 
     checks: tuple[Check, ...]
     sharing: Sharing | None

@@ -72,7 +72,7 @@ class CScan(Generated):
 
 
 def unchunked(op: Running, dtype: np.dtype) -> str:
-    """Why the total of a chunk cannot be found without what comes before."""
+    """The reason why the total of a chunk cannot be found without what comes before."""
     overflows = isinstance(op, CumProd) and dtype in INEXACT
     return "a product of a chunk may overflow where 0 goes before it" if overflows else ""
 
@@ -91,7 +91,7 @@ def directed(operand: Operand, n: int, op: Running) -> Operand:
 @final
 @record
 class LinesView:
-    """What `templates/c/scan/lines.c.jinja` prints."""
+    """The view that `templates/c/scan/lines.c.jinja` prints."""
 
     over: tuple[tuple[str, str], ...]
     sharing: Sharing | None
@@ -109,7 +109,7 @@ class LinesView:
 @final
 @record
 class ColumnsView:
-    """What `templates/c/scan/columns.c.jinja` prints."""
+    """The view that `templates/c/scan/columns.c.jinja` prints."""
 
     over: tuple[tuple[str, str], ...]
     sharing: Sharing | None
@@ -123,7 +123,7 @@ class ColumnsView:
 
 @final
 class Scan:
-    """How a state begins, takes in an element, and becomes a result."""
+    """A state: how it begins, takes in an element, and becomes a result."""
 
     def __init__(self, op: Running, dtype: np.dtype, head: Head) -> None:
         self.op, self.dtype, self.head = op, dtype, head
@@ -271,7 +271,7 @@ BY_NUMPY = frozenset(("f32", "f64", "i32", "i64", "u32", "u64"))  # sort_lines.h
 @final
 @record
 class Sorting:
-    """What `templates/c/sort.c.jinja` prints."""
+    """The view that `templates/c/sort.c.jinja` prints."""
 
     over: tuple[tuple[str, str], ...]
     sharing: Sharing | None
@@ -289,7 +289,7 @@ class Sorting:
 @final
 @record
 class Largest:
-    """What `templates/c/top_k.c.jinja` prints."""
+    """The view that `templates/c/top_k.c.jinja` prints."""
 
     over: tuple[tuple[str, str], ...]
     sharing: Sharing | None
@@ -376,7 +376,7 @@ def room(dtype: np.dtype, by_numpy: bool, indices: bool) -> int:
 @final
 @record
 class Selecting:
-    """What `templates/c/order_statistics.c.jinja` prints."""
+    """The view that `templates/c/order_statistics.c.jinja` prints."""
 
     over: tuple[tuple[str, str], ...]
     sharing: Sharing | None

@@ -49,7 +49,7 @@ class Matrix:
 @final
 @record
 class Panels:
-    """What `templates/c/product/panels.c.jinja` and `pack.c.jinja` print."""
+    """The view that `templates/c/product/panels.c.jinja` and `pack.c.jinja` print."""
 
     type: str
     given: str

@@ -147,7 +147,7 @@ TEMPLATE = "numpy/launches.py.jinja"
 @final
 @record
 class LauncherText:
-    """What the template prints."""
+    """The view that the template prints."""
 
     parameters: str
     arena: int

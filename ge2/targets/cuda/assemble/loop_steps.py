@@ -189,8 +189,8 @@ class IteratedStep(CudaStep):
 
 
 def by_host(assembler: StepAssembler, step: Step, bodies: Sequence[LoopBody]) -> str:
-    """Why the host launches the iterations of a loop, or a branch, one after another; "" if they
-    are nothing but launches, at places where kernels may read and write.
+    """The reason why the host launches the iterations of a loop, or a branch, one after another; ""
+    if they are nothing but launches, at places where kernels may read and write.
     """
     eqn, op = step.eqn, step.eqn.op
     times = op.length if isinstance(op, ScanLoop | RepeatLoop) else None

@@ -259,7 +259,7 @@ def iterated(op: Any, bodies: Sequence[LoopBody]) -> Callable[..., None]:
 
 
 class Carry:
-    """What goes from iteration to iteration: where it is, and where it is written next."""
+    """The carry of a loop: where it is, and where it is written next."""
 
     __slots__ = ("homes", "now", "spares")
 
@@ -486,7 +486,7 @@ def loop(
     more: Places,
     xs: Places,
 ) -> None:
-    """What is carried begins in the results, and is there again after each iteration of an item."""
+    """The carry begins in the results, and is there again after each iteration of an item."""
     (test, body), (*seconds, decided), where = bodies, more, place_text(writer.step.eqn)
     by_cond, by_body, start = op.parts(xs)
     Carry(start, (), ()).settle(results)

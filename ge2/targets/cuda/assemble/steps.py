@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 @final
 @record
 class Around:
-    """What is around a program: the loop or the branch whose it is, if another one runs it
+    """The surroundings of a program: the loop or the branch whose it is, if another one runs it
     (`within`), and the user's name for that (`scope`).
 
     `ranged`: each step is a range in a profiler's time line. `failed`: the error of a call for
@@ -258,7 +258,7 @@ class HostStep(CudaStep):
 
 @final
 class LibraryStep(CudaStep):
-    """What the array module or the reference computes; loops and branches, with bodies on the
+    """Steps that the array module or the reference computes; loops and branches, with bodies on the
     device; constants, which are there from the start.
     """
 

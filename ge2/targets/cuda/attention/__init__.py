@@ -119,7 +119,7 @@ def with_draw(region: Region, value: Var, bits: Eqn) -> Region:
 @final
 @record
 class Written:
-    """What statements are written of: the operands of what is read, and whether a thread has pairs of
+    """The operands that statements are written of, and whether a thread has pairs of
     queries, and not of keys. `constants`: the names of numbers in the kernel, to which it adds.
     """
 
@@ -260,7 +260,7 @@ class Writer:
     def read(
         self, p: Param, row: int, first: list[Text], rows: list[Text], keys: list[Text]
     ) -> None:
-        """Where an array is read: once, by query, or by pairs of keys."""
+        """The place where an array is read: once, by query, or by pairs of keys."""
         said, places, lanes = self.lanes.said, self.lanes.places, self.lanes
         stored, name = STORED[p.var.type.dtype], label(p.name)
         steps = {a: s for a, s in lanes.problem.axes.strides[p].items() if s}
@@ -328,7 +328,7 @@ NAMES: Final = ("q", "k", "v", "y")  # of operands
 @final
 @record
 class AttentionView:
-    """What `templates/cuda/attention/wgmma.cu.jinja` and `mma.cu.jinja` print."""
+    """The view that `templates/cuda/attention/wgmma.cu.jinja` and `mma.cu.jinja` print."""
 
     type: str
     short: str
@@ -451,8 +451,8 @@ class Forward(ABC):
 
 
 def in_cache(nbytes: int, chip: Chip) -> int:
-    """How many heads of so many bytes find room in the L2 cache, whether there are so many or not: a
-    larger batch has the same kernel. Times the tiles of a head it is an int.
+    """The number of heads of so many bytes that fit in the L2 cache, whether there are so many or
+    not: a larger batch has the same kernel. Times the tiles of a head it is an int.
     """
     return max(1, min(chip.tuning.attention.cache // nbytes, 1 << 14))
 

@@ -40,7 +40,7 @@ from ge2.targets.cuda.tensor_tuning import AttentionTile
 @final
 @record
 class Left:
-    """What is left of the cotangents of an array: along "rows", "keys" or "both", its type, and the
+    """The partial cotangents of an array: along "rows", "keys" or "both", its type, and the
     size of each axis of batches with whether the array has it.
     """
 
@@ -52,7 +52,7 @@ class Left:
 @final
 @record
 class BiasView:
-    """What `templates/cuda/attention/bias.cu.jinja` prints; `back`: a `BackwardView`."""
+    """The view that `templates/cuda/attention/bias.cu.jinja` prints; `back`: a `BackwardView`."""
 
     back: object
     pair: str
@@ -145,7 +145,7 @@ Four = tuple[Statements, ...]
 @final
 @record
 class Total:
-    """What is added up of each row beside the products: a pair of cotangents, and where it goes; `at`:
+    """The sum of each row beside the products: a pair of cotangents, and where it goes; `at`:
     in which of the sums of a thread.
     """
 
@@ -157,8 +157,8 @@ class Total:
 @final
 @record
 class Part:
-    """What a kernel computes: of tiles of queries, or of keys (`turned`); the cotangents of these, and
-    of values.
+    """The work of a kernel: on tiles of queries, or of keys (`turned`); the cotangents of these,
+    and of values.
     """
 
     turned: bool
@@ -183,7 +183,7 @@ SECOND_OF_KEYS: Final = Part(True, False, True, "values")
 @final
 @record
 class BackwardView:
-    """What `templates/cuda/attention/backward.cu.jinja` and `backward_mma.cu.jinja` print."""
+    """The view that `templates/cuda/attention/backward.cu.jinja` and `backward_mma.cu.jinja` print."""
 
     type: str
     short: str

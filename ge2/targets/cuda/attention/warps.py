@@ -43,7 +43,7 @@ UINT8: Final = np.dtype(np.uint8)
 @final
 @record
 class ByKeysView:
-    """What `templates/cuda/attention/by_keys.cu.jinja` prints."""
+    """The view that `templates/cuda/attention/by_keys.cu.jinja` prints."""
 
     type: str
     halves: int
@@ -62,7 +62,7 @@ class ByKeysView:
 @final
 @record
 class MergeView:
-    """What `templates/cuda/attention/merge.cu.jinja` prints."""
+    """The view that `templates/cuda/attention/merge.cu.jinja` prints."""
 
     mates: tuple[Text, ...]
     places: tuple[Text, ...]

@@ -13,12 +13,13 @@ from dataclasses import replace
 from typing import final
 
 from ge2.codegen.axes import ALWAYS, Loop, Spec, Work, nest
-from ge2.codegen.kernel_values import Param
+from ge2.codegen.kernel_values import Held, Param
 from ge2.codegen.text import Text, guard
 from ge2.ops.random import Draw
 from ge2.targets.cuda.emit import CudaKernel, Fixed, words
 from ge2.targets.cuda.emit.lane_view import End, LanesView, Lying, Pack, RowLoop, Stage, single
 from ge2.targets.cuda.emit.region import Plain, Problem, Statements, tested
+from ge2.targets.cuda.emit.roots import prepared
 from ge2.targets.cuda.emit.special_reductions import Kernels, Partials, crosses, narrow, part
 from ge2.targets.cuda.emit.windows import Windows
 from ge2.targets.cuda.emit.words import HELD, STORED, Places, power
@@ -36,7 +37,7 @@ class Lanes:
     ) -> None:
         self.problem, self.chip, axes = problem, chip, problem.axes
         self.tuning = chip.tuning.columns
-        self.crossed = crosses(problem, over, chip.tuning.columns)
+        self.crossed = crosses(problem, over, chip)
         self.narrow = None if self.crossed else narrow(problem, over, chip)
         self.over = [a for a in sorted(axes.sizes) if a in over]
         kept = [a for a in sorted(axes.sizes) if a not in over]
@@ -249,22 +250,12 @@ class Lanes:
             tuple(self.inside(self.root)),
         )
         template = "columnwise" if self.over else "pointwise"
-        fixed = (
-            [
-                Fixed(
-                    "PACK",
-                    self.pack,
-                    f"{'columns' if self.apart else 'neighbours along the lane'}, of a thread",
-                )
-            ]
-            if self.pack > 1
-            else []
-        )
-        fixed += (
-            [Fixed("COLUMNS", self.columns, "threads side by side, of a block")]
-            if self.over
-            else []
-        )
+        fixed = list[Fixed]()
+        if self.pack > 1:
+            what = "columns" if self.apart else "neighbours along the lane"
+            fixed.append(Fixed("PACK", self.pack, f"{what}, of a thread"))
+        if self.over:
+            fixed.append(Fixed("COLUMNS", self.columns, "threads side by side, of a block"))
         fixed += self.narrow.fixed if self.narrow is not None else []
         fixed += [Fixed("TURNS", self.turns, "packs of a thread")] if self.turns > 1 else []
         main = CudaKernel(
@@ -326,17 +317,13 @@ class Lanes:
 
     def letters(self) -> list[Text]:
         *outer, lane = self.kept
-        letter, extent, int_ = (
-            self.places.letters[lane],
-            self.places.extent(lane),
-            self.places.whole,
-        )
+        letter, int_ = self.places.letters[lane], self.places.whole
         whole = "" if self.pack == 1 else " * PACK"
         if self.apart:
             return [Text(f"const {int_} {letter} = p / COLUMNS * (COLUMNS * PACK) + p % COLUMNS;")]
         if not outer:
             return [Text(f"const {int_} {letter} = p{whole};")]
-        packs = self.in_packs(extent, True)
+        packs = self.in_packs(self.places.extent(lane), True)
         inner = f"const {int_} {letter} = p % {packs}{whole};"
         return [Text(inner), *map(Text, self.places.split(f"p / {packs}", outer))]
 
@@ -498,6 +485,7 @@ class Lanes:
         if self.partials.count > 1:
             step = f"gridDim.y * {height}"
         r = places.linear(self.over, "r")
+        self.said.divisors, divisors = self.divisors(loop)
         states = tuple(self.begin(w, f"{start}, {total}") for w in gathered)
         split = tuple(map(Text, places.split(r, self.over)))
         if self.narrow is not None:
@@ -510,9 +498,23 @@ class Lanes:
             unroll = self.tuning.unrolled
             step = f"({step})" if turns and " " in step else step
             rows = RowLoop(at, states, r, total, split, False, start, step, unroll, braces, turns)
+        self.said.divisors = {}
         after = tuple(line for w in gathered for line in self.end(w))
         nested = rows.narrow or bool(rows.turns)
-        return [rows, *inner, End(at + 4 * nested, after, nested, rows.braces)]
+        before = [Plain(at, tuple(divisors))] if divisors else []
+        return [*before, rows, *inner, End(at + 4 * nested, after, nested, rows.braces)]
+
+    def divisors(self, loop: Loop) -> tuple[dict[Held, str], list[Text]]:
+        """What all rows of a thread are divided by, where those are so many that it is worth preparing."""
+        varies = {*self.over, *((self.lane,) if self.pack > 1 else ())}
+        rows = math.prod(self.problem.axes.sizes[a] for a in self.over)
+        if rows < self.block // self.columns * self.partials.count * self.tuning.divided:
+            return {}, []
+
+        def alike(x: Held, by: Held) -> bool:
+            return not {*self.over}.isdisjoint(x.axes) and varies.isdisjoint(by.axes)
+
+        return prepared(loop.everything(), alike, self.said.fresh, self.said.operand)
 
     def at_a_time(self, height: int) -> int:
         """Rows that a thread goes through without a look at the end, so that none waits for what
@@ -577,13 +579,8 @@ class Lanes:
         if p is not None:
             tests = ["here"] if self.kept else []
             tests += ["threadIdx.x < COLUMNS"] if self.block > self.columns else []
-            tests += (
-                [
-                    f"{self.places.letters[self.lane]} + {self.each} < {self.places.extent(self.lane)}"
-                ]
-                if self.ragged and several
-                else []
-            )
+            letter, extent = self.places.letters[self.lane], self.places.extent(self.lane)
+            tests += [f"{letter} + {self.each} < {extent}"] if self.ragged and several else []
             # along these all have the same
             tests += [f"{self.places.letters[a]} == 0" for a in self.kept if a not in p.axes]
             leave = self.partials.leave(w, "blockIdx.y", self.linear(p.axes, several), mine)

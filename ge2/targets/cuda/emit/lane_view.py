@@ -14,7 +14,7 @@ from ge2.targets.cuda.emit.region import Plain
 @final
 @record
 class Pack:
-    """What is done with a thread's neighbours: reads, statements for each of them, writes."""
+    """The work on a thread's neighbours: reads, statements for each of them, writes."""
 
     at: int
     reads: tuple[Text, ...]
@@ -64,7 +64,7 @@ Stage = Plain | Pack | RowLoop | End
 @final
 @record
 class Lying:
-    """How threads lie: in which form, the place along other axes, how many packs there are, and
+    """The layout of threads: its form, the place along other axes, how many packs there are, and
     the axis of neighbours.
     """
 
@@ -80,7 +80,7 @@ class Lying:
 @final
 @record
 class LanesView:
-    """What `templates/cuda/pointwise.cu.jinja` and `columnwise.cu.jinja` print."""
+    """The view that `templates/cuda/pointwise.cu.jinja` and `columnwise.cu.jinja` print."""
 
     index: str
     packed: bool

@@ -1,4 +1,4 @@
-"""What all kernels of regions share: what is to be done, and each equation as a statement."""
+"""The problem that all kernels of regions share, and each equation as a statement."""
 
 from __future__ import annotations
 
@@ -359,7 +359,7 @@ class Statements:
         return self.calculated(w, w.y, w.step)
 
     def row(self, w: Work, eqn: Eqn) -> str:
-        """Where the elements of an array begin that indices name, which wrap around."""
+        """The offset of the elements of an array that indices name, which wrap around."""
         op, x, places = eqn.op, eqn.inputs[0], self.places
         assert isinstance(op, Gather) and isinstance(x, Var) and w.y is not None
         terms = []
@@ -400,7 +400,7 @@ class Statements:
         return row if element == "0" else f"{row} + {element}"
 
     def calculated(self, w: Work, y: Held, step: Step) -> str:
-        """What an equation computes."""
+        """The expression that an equation computes."""
         eqn, operands, dtype = (
             step.eqn,
             [self.operand(x) for x in w.xs],
@@ -489,7 +489,7 @@ class Statements:
         return " : ".join(parts)
 
     def bounds(self, w: Work, placed: Placed) -> Iterator[tuple[int, str]]:
-        """What is true along an axis of the places at which an operand of a pad has an element."""
+        """The conditions along an axis under which an operand of a pad has an element."""
         assert w.step is not None
         places, name, marks = self.places, w.step.y.name, self.marks
         for a, low, end, size in placed.bounds:

@@ -1,4 +1,4 @@
-"""Square roots by which several numbers are divided: a root and its inverse are made together.
+"""What several numbers are divided by: a root and its inverse are made together, others are prepared.
 
 A root and a division are each a dozen instructions and a branch, most of which are about operands
 near the bounds of their type. A root of what is known to be no tiny number is far from them.
@@ -7,14 +7,17 @@ near the bounds of their type. A root of what is known to be no tiny number is f
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from ge2.base.arrays import FLOAT32, HALF
+from ge2.base.arrays import FLOAT32, FLOAT64, HALF
 from ge2.codegen.axes import Home, Work
 from ge2.codegen.kernel_values import Held
+from ge2.codegen.text import Text
 from ge2.ir import Literal
+from ge2.targets.cuda.emit.words import SUFFIX
 
 Makers = Mapping[Held, Work]
+DIVISOR = {FLOAT32: "ge2_divisor", FLOAT64: "ge2_divisor_of_f64"}  # prepared (`divide.cuh`)
 LEAST = 2.0**-100  # whose root a kernel makes with its inverse (`include/ge2/root.cuh`), and more
 MOST = 2.0**20  # numbers that are divided by it, and as little as one over this
 
@@ -89,3 +92,25 @@ def least(x: Held, makers: Makers) -> float:
     if name == "add":
         return sum(least(each, makers) for each in w.xs)
     return -math.inf
+
+
+def prepared(
+    works: Iterable[Work],
+    alike: Callable[[Held, Held], bool],
+    fresh: Callable[[str], str],
+    operand: Callable[[Held], str],
+) -> tuple[dict[Held, str], list[Text]]:
+    """The names of what many elements are divided by, brought into the form that quotients are made
+    of, and the lines that bring it there. `alike`: whether elements of a dividend have one divisor.
+    """
+    found, lines = dict[Held, str](), list[Text]()
+    for w in works:
+        if w.step is None or w.step.eqn is None or w.step.eqn.op.name != "div" or w.y is None:
+            continue
+        x, by = w.xs
+        if by in found or w.y.dtype not in DIVISOR or not alike(x, by):
+            continue
+        name = found[by] = fresh("by")
+        made = f"ge2_divisor_{SUFFIX[w.y.dtype]}({operand(by)})"
+        lines.append(Text(f"const {DIVISOR[w.y.dtype]} {name} = {made};"))
+    return found, lines

@@ -122,7 +122,7 @@ class Plan:
         return lead
 
     def merged(self, parts: Sequence[Part]) -> Partials:
-        """What blocks leave of reductions that several gather; `lost`: of one it could not be left."""
+        """The partial results of reductions that several blocks gather; `lost`: one has none."""
         whole, folded = frozenset(self.row), self.problem.folded
         gathered = [p for p in parts if p.fold.over - whole or self.splits > 1]
         across = [w for w in folded if w.over - whole]
@@ -253,7 +253,7 @@ class Plan:
         return half if half >= 4 and each(half) < each(self.pack) else self.pack
 
     def written_out(self, works: Sequence[Work]) -> int:
-        """How often a loop over a row that is read again is written out: so often that as many bytes
+        """The unrolling of a loop over a row that is read again: so often that as many bytes
         are on their way where a thread reads single elements as where it reads packs, unless much is
         done with each.
         """
@@ -311,6 +311,10 @@ class Plan:
         if self.across:
             groups = math.prod(self.problem.axes.sizes[a] for a in self.groups)
             at_once = self.at_once * self.chip.multiprocessors
+            if any(p is not None and not set(self.row).isdisjoint(p.axes) for p in parts):
+                # each block leaves rows of sums, to be written and read once more
+                few = self.count * groups // (self.tuning.parted * self.left)
+                at_once = min(at_once, max(few, self.busy()))
             return 1, max(1, min(team_blocks, -(-at_once // max(groups, 1))))
         alone = len(loops) == 1 and all(p is not None for p in parts) and not self.resident
         if not alone or self.length < self.tuning.long:
@@ -319,6 +323,12 @@ class Plan:
             self.chip.multiprocessors * self.chip.threads // (shape.block * max(team_blocks, 1))
         )
         return max(1, min(wanted, self.length // (shape.team * self.pack * 4))), team_blocks
+
+    def busy(self) -> int:
+        """Returns how many blocks have as much under way as keeps memory busy."""
+        read = sum(p.var.type.dtype.itemsize for p in self.held if self.depends(p))
+        each = max(read * self.length * self.shape.rows, 1) * self.chip.multiprocessors
+        return -(-self.tuning.under_way // each) * self.chip.multiprocessors
 
     def most_parts(self) -> int:
         """Returns how many parts of a result there may be, however many rows there are."""

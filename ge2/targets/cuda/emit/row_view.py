@@ -13,8 +13,8 @@ from ge2.targets.cuda.emit.words import Stage as Reduction
 @final
 @record
 class Load:
-    """What a thread has of a row: its places, in registers or in shared memory, and the reading of
-    pack k.
+    """The part of a row that a thread has: its places, in registers or in shared memory, and the
+    reading of pack k.
     """
 
     at: int
@@ -27,7 +27,7 @@ class Load:
 @final
 @record
 class Fetch:
-    """How a row is read ahead (`copies`) and taken over (`takes`)."""
+    """The prefetch of a row (`copies`), and its use (`takes`)."""
 
     rooms: tuple[Text, ...]
     split: tuple[Text, ...]
@@ -39,7 +39,7 @@ class Fetch:
 @final
 @record
 class RowLoop:
-    """Which rows a team has: one, those that it walks to, or all."""
+    """The rows that a thread group has: one, those that it walks to, or all."""
 
     at: int
     form: str
@@ -100,7 +100,7 @@ Stage = Plain | Load | RowLoop | End | Pass
 @final
 @record
 class RowsView:
-    """What `templates/cuda/rowwise.cu.jinja` prints."""
+    """The view that `templates/cuda/rowwise.cu.jinja` prints."""
 
     index: str
     teams: int

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import final
 
-from ge2.base.arrays import FLOAT32, FLOAT64
 from ge2.codegen.axes import Loop, Work
 from ge2.codegen.kernel_values import Held
 from ge2.codegen.text import Text, guard
 from ge2.targets.cuda.emit import CudaKernel, Fixed, words
 from ge2.targets.cuda.emit.region import Plain, mentions, tested, unrolled
+from ge2.targets.cuda.emit.roots import prepared
 from ge2.targets.cuda.emit.row_plan import Plan
 from ge2.targets.cuda.emit.row_view import (
     End,
@@ -31,11 +31,10 @@ from ge2.targets.cuda.emit.special_reductions import (
     paired,
     without,
 )
-from ge2.targets.cuda.emit.words import HELD, OF_PACK, STORED, SUFFIX, Each, Merge, State, widened
+from ge2.targets.cuda.emit.words import HELD, OF_PACK, STORED, Each, Merge, State, widened
 from ge2.targets.cuda.emit.words import Stage as Reduction
 
 # what many elements are divided by, prepared: of these types
-DIVISOR = {FLOAT32: "ge2_divisor", FLOAT64: "ge2_divisor_of_f64"}
 
 
 @final
@@ -125,7 +124,7 @@ class Rows:
         return [RowLoop(at, form, r, count, states, fetch), *inner, End(at, after)]
 
     def led(self) -> list[Text]:
-        """How far a row begins behind a multiple of a pack."""
+        """The distance at which a row begins behind a multiple of a pack."""
         if not self.plan.lead:
             return []
         p = min(self.places.alike, key=lambda p: p.name)
@@ -227,7 +226,7 @@ class Rows:
 
     @property
     def letter(self) -> str:
-        """What the place along a row is called."""
+        """The name of the place along a row."""
         return self.places.letters[self.row[0]] if len(self.row) == 1 else "at"
 
     @property
@@ -360,16 +359,8 @@ class Rows:
 
     def prepared(self, works: Sequence[Work]) -> list[Text]:
         """The numbers of a row that its elements are divided by."""
-        self.said.divisors, lines = {}, []
-        for w in works:
-            if w.step is None or w.step.eqn is None or w.step.eqn.op.name != "div" or w.y is None:
-                continue
-            x, by = w.xs
-            if by in self.said.divisors or w.y.dtype not in DIVISOR or not self.alike(x, by):
-                continue
-            name = self.said.divisors[by] = self.said.fresh("by")
-            made = f"ge2_divisor_{SUFFIX[w.y.dtype]}({self.said.operand(by)})"
-            lines.append(Text(f"const {DIVISOR[w.y.dtype]} {name} = {made};"))
+        said = self.said
+        said.divisors, lines = prepared(works, self.alike, said.fresh, said.operand)
         return lines
 
     def alike(self, x: Held, by: Held) -> bool:

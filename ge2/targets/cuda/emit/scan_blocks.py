@@ -1,4 +1,5 @@
-"""What kernels of scans share: functions of one element, parameters, the view of their templates.
+"""Parts that kernels of scans share: functions of one element, parameters, the view of their
+templates.
 
 A family's kernel is handed its lines as places in x and y; `templates/cuda/scan` has the
 kernels, templates/cuda/include/ge2/scan.cuh what they call.
@@ -50,7 +51,7 @@ class Functions:
 @final
 @record
 class Access:
-    """How an array is read or written.
+    """An array as it is read or written.
 
     `wide`: elements of one access, 0 where they lie `step` apart; `apart`: from line to line.
     """
@@ -63,7 +64,9 @@ class Access:
 @final
 @record
 class ScanView:
-    """What the templates of scans print (`templates/cuda/scan`); those of one kind are last."""
+    """The view that the templates of scans print (`templates/cuda/scan`); those of one kind are
+    last.
+    """
 
     how: str
     functions: Functions
@@ -87,7 +90,7 @@ class ScanView:
 @final
 @record
 class How:
-    """What a scan does with an element, as a struct of functions."""
+    """The work of a scan on an element, as a struct of functions."""
 
     op: Running
     dtype: np.dtype

@@ -25,7 +25,7 @@ from ge2.targets.cuda.emit.words import SUFFIX, Places, power
 from ge2.targets.cuda.launch.library_call import Callee
 from ge2.targets.cuda.limits import WARP, Chip
 from ge2.targets.cuda.load.nvrtc import FLAGS
-from ge2.targets.cuda.tuning import Columns, Parts
+from ge2.targets.cuda.tuning import Parts
 
 # -------- Results that several blocks gather: each leaves its part, and a second kernel merges them
 # in order.
@@ -80,7 +80,7 @@ class Part:
 
     @property
     def finishing(self) -> tuple[Work, ...]:
-        """What the other kernel alone does."""
+        """The works that the other kernel alone does."""
         return self.tail + self.stores
 
 
@@ -102,7 +102,7 @@ class Gathered:
 @final
 @record
 class Finish:
-    """What `templates/cuda/finish.cu.jinja` prints."""
+    """The view that `templates/cuda/finish.cu.jinja` prints."""
 
     index: str
     count: str
@@ -459,11 +459,12 @@ def narrow(problem: Problem, over: frozenset[int], chip: Chip) -> Narrow | None:
     return Narrow(columns, min(tuning.largest, max(tuning.block, below * columns)), at_once)
 
 
-def crosses(problem: Problem, over: frozenset[int], tuning: Columns) -> bool:
+def crosses(problem: Problem, over: frozenset[int], chip: Chip) -> bool:
     """True if much is computed of each pair of a row and a column, and no array has an element for
-    it: a thread has several columns, for which what it reads of a row is the same.
+    it: a thread has several columns, for which what it reads of a row is the same. Blocks that
+    cannot share the rows of their columns are to be as many as keep the chip busy.
     """
-    axes = problem.axes
+    axes, tuning = problem.axes, chip.tuning.columns
     if (
         not over
         or over == frozenset(axes.sizes)
@@ -477,4 +478,9 @@ def crosses(problem: Problem, over: frozenset[int], tuning: Columns) -> bool:
     kept = axes.sizes[problem.lane_of(a for a in axes.sizes if a not in over)]
     works = [w for w in problem.works if w.kind == "compute" and w.axes & over and w.axes - over]
     many = math.prod(axes.sizes.values()) >= tuning.pairs and kept >= WARP * tuning.crossed
-    return many and sum(w.cost for w in works) >= tuning.each
+    if not many or sum(w.cost for w in works) < tuning.each:
+        return False
+    beside = [a for a in sorted(axes.sizes) if a not in over]
+    shared = all(part(problem, w, beside) for w in problem.folded)
+    blocks = math.prod(axes.sizes[a] for a in beside) // (WARP * tuning.crossed)
+    return shared or 2 * blocks >= chip.multiprocessors

@@ -324,7 +324,7 @@ class Taken:
 @final
 @record
 class Tiles:
-    """What `templates/cuda/transpose.cu.jinja` prints."""
+    """The view that `templates/cuda/transpose.cu.jinja` prints."""
 
     row: Side
     along: Side
@@ -435,7 +435,7 @@ def has_pairs(region: Region, operands: Operands, chip: Chip) -> bool:
     """True if some of its folds are over pairs, and what they leave is folded again."""
     problem = Problem(region, operands)
     over = {w.over for w in problem.folded}
-    return len(over) > 1 and any(crosses(problem, each, chip.tuning.columns) for each in over)
+    return len(over) > 1 and any(crosses(problem, each, chip) for each in over)
 
 
 def across_rows(region: Region, operands: Operands) -> int:
@@ -446,7 +446,7 @@ def across_rows(region: Region, operands: Operands) -> int:
     sizes = problem.axes.sizes
     rows = frozenset[int]().union(*(w.over for w in problem.folded if problem.lane in w.over))
     for p, strides in problem.axes.strides.items():
-        beside = any(strides.get(a) == 1 for a in sizes if a not in rows)
+        beside = any(strides.get(a) == 1 for a, n in sizes.items() if a not in rows and n > 1)
         if rows and beside and all(strides.get(a) for a in sizes):
             found += math.prod(sizes.values()) * max(SECTOR - p.var.type.dtype.itemsize, 0)
     return found
@@ -467,7 +467,7 @@ def single(region: Region, operands: Operands, chip: Chip) -> Iterator[Variant]:
         yield Variant("elementwise", once(Lanes(problem, frozenset(), chip).run))
         return
     lane = problem.lane
-    if len(over) == 1 and crosses(problem, over[0], chip.tuning.columns):
+    if len(over) == 1 and crosses(problem, over[0], chip):
         yield Variant(f"pairs over {named(over[0])}", once(Lanes(problem, over[0], chip).run))
         problem = make()
     for axes in sorted(over, key=lambda axes: (-rank(problem, axes), sorted(axes))):

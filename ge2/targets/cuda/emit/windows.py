@@ -181,7 +181,7 @@ class Windows:
         return Read(p, w, group, parts, operand.offset + whole + 1)
 
     def step(self, p: Param) -> int:
-        """How far an array's elements are apart along the lane."""
+        """The distance of an array's elements along the lane."""
         return self.problem.axes.strides[p][self.places.lane]
 
     def runs(self, at: int, index: Held, apart: int) -> Iterator[Part]:
@@ -335,8 +335,8 @@ class Windows:
         return {a: said.operand(x) for a, x in places if a != self.places.lane}
 
     def tests(self, low: int, high: int, read: Read, said: Statements) -> str:
-        """Where a pack is needed: for packs of the space from `low` on and before `high`, and where
-        the array is along other axes.
+        """The bounds in which a pack is needed: packs of the space from `low` on and before `high`,
+        where the array is along other axes.
         """
         lane, placed = self.places.lane, read.placed
         found = [] if placed is None or read.work is None else [

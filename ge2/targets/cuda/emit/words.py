@@ -1,7 +1,4 @@
-"""What things are called in a CUDA kernel, how types are spelt, how reductions begin and go on.
-
-Places along axes, as kernels compare them with those of a thread's elements.
-"""
+"""Names in CUDA kernels: of values and of types; the texts of reductions, and of places along axes."""
 
 from __future__ import annotations
 
@@ -259,7 +256,7 @@ class Places(AxesParameters):
         return self.letters[a] + (f" + {v}" if v and a == self.lane else "")
 
     def back(self, name: str, placed: Placed) -> str:
-        """How many elements after that of the space an array's begins, to be taken from its index."""
+        """The offset of an array's first element in the space, to be subtracted from its index."""
         assert placed.var is not None
         steps = zip(placed.low, self.operands[placed.var].strides, strict=True)
         before = sum(low * step for low, step in steps)
@@ -569,7 +566,7 @@ class Marks:
         return self.compared(begin, ">=", lambda n: n <= 0)
 
     def compared(self, n: int, sign: str, holds: Callable[[int], bool]) -> str:
-        """How all elements of a pack compare, those before the n-th of a pack and those from it on."""
+        """The comparison of all elements of a pack: those before the n-th, and those from it on."""
         packs, rest = divmod(n, self.pack)
         ends = (packs + 1) * self.pack, packs * self.pack
         before, after = (self.pack_test(end, sign, holds(end)) for end in ends)

@@ -88,7 +88,7 @@ def encoded(given: TensorMap, address: int) -> Any:
     return memory.view(f"V{NBYTES}").reshape(())
 
 
-# -------- A device that is the CPU: it runs CUDA sources, a fibre a thread, and tells of what means
+# -------- A device that is the CPU: it runs CUDA sources, a fiber a thread, and tells of what means
 # nothing on a GPU.
 # It is for machines without a GPU and for the sanitizers, not for speed. Threads of a block, and
 # blocks, run in the order of their numbers, or by a seed in any other; what is right runs alike in
@@ -123,7 +123,7 @@ def _after_fork() -> None:
 @final
 @record
 class ShimStream:
-    """What a stream is where a launch returns when its kernel has ended."""
+    """A stream where a launch returns when its kernel has ended."""
 
     ptr: int = 0
 

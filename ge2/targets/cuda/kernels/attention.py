@@ -48,7 +48,6 @@ from ge2.targets.cuda.attention.warps import (
 from ge2.targets.cuda.attention.warps import AttentionMmaBackward as MmaBackward
 from ge2.targets.cuda.device import Caps
 from ge2.targets.cuda.emit.special_reductions import Kernels
-from ge2.targets.cuda.kernels.gemm import LEAST, RATE
 from ge2.targets.cuda.kernels.generated import Cuda
 from ge2.targets.cuda.kernels.products import HOPPER, precision
 from ge2.targets.cuda.limits import Chip
@@ -76,7 +75,7 @@ class OnTensorCores(Cuda):
 
     @abstractmethod
     def laid(self, form: Form, problem: Problem) -> Tiling | str:
-        """How the operands lie; or the reason why no kernel serves them."""
+        """The layouts of the operands; or the reason why no kernel serves them."""
 
     @abstractmethod
     def unwritten(self, form: Form, problem: Problem, caps: Caps) -> str:
@@ -302,7 +301,7 @@ def mma_seconds(
     waves = -(-found.heads * -(-rows // tile.rows) // limits.multiprocessors)
     others = found.queries * found.keys / rows
     done = products * waves * tile.rows * others * found.columns * seen_part(form)
-    rate = RATE.get(limits.generation, LEAST) // (size // 2) * limits.clock
+    rate = limits.tuning.mma.rate(limits.generation) // (size // 2) * limits.clock
     if is_exact(form):
         rate = caps.speed.single / 2 / limits.multiprocessors
     return caps.speed.launch + done / (rate * tile.part)

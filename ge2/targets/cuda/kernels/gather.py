@@ -42,7 +42,7 @@ def index_dims(indices: Sequence[ArrayType]) -> Dims:
 
 
 def nowhere(op: Indexed, x: ArrayType, indices: Sequence[ArrayType]) -> str:
-    """Why there is no element that an index could name."""
+    """The reason why there is no element that an index could name."""
     empty = next((a for a in op.axes if not x.shape[a]), None)
     some = math.prod(index_dims(indices))
     return (
@@ -162,7 +162,7 @@ class Rows:
 @final
 @record
 class Gathering:
-    """What `templates/cuda/gather.cu.jinja` prints."""
+    """The view that `templates/cuda/gather.cu.jinja` prints."""
 
     spread: Spread
     indices: tuple[Text, ...]

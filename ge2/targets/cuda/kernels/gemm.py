@@ -1,4 +1,4 @@
-"""What products on tensor cores have in common, and the time they are predicted to take."""
+"""The common parts of products on tensor cores, and the time they are predicted to take."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class Product:
 
     @property
     def operands(self) -> tuple[Operand, ...]:
-        """Where all factors are."""
+        """The operands of all factors."""
         return self.factors if self.second is None else (*self.factors, self.second)
 
     @property
@@ -264,7 +264,7 @@ class Joint(OnTensorCores):
         return not steps_of(op).prologues
 
     def placed(self, problem: Problem) -> dict[Atom, Operand]:
-        """Where the operands of the product are."""
+        """The layouts of the operands of the product."""
         return dict[Atom, Operand](problem.placed(steps_of(problem.op).graph).items())
 
     def product(self, problem: Problem) -> Product:
@@ -360,12 +360,6 @@ def spaced(t: ArrayType, source: Operand, groups: tuple[Dims, Dims, Dims], index
 # The numbers are cautious where nothing was measured, so that a library is not left for a guess.
 
 
-# multiply-adds of half types with sums in float32 that a multiprocessor does in a clock, by compute
-# capability: of data sheets, the least of a generation
-RATE: Final = {80: 1024, 87: 1024, 90: 1024, 100: 1024, 103: 1024}
-LEAST: Final = 256
-
-
 @final
 @record
 class Split:
@@ -417,7 +411,7 @@ def mma_seconds(
     one_by_one = sum(not lying(axes, factors, n, dtype).wide for n in (0, 1))
     part = tile.part * tuning.one_by_one**one_by_one / (1 if dtype.itemsize == 2 else 2)
     done = waves * tile.rows * tile.products * tile.columns * sums.size / split.parts
-    multiplied = done / (RATE.get(caps.limits.generation, LEAST) * caps.limits.clock * part)
+    multiplied = done / (tuning.rate(caps.limits.generation) * caps.limits.clock * part)
     elements = math.prod(x.size for x in (*axes.batches, *axes.rows, *axes.columns))
     read = memory_seconds(axes, dtype, moved * elements + beyond, tile.products, caps)
     found = caps.speed.launch + max(multiplied, read)

@@ -31,7 +31,7 @@ from ge2.targets.cuda.limits import Chip
 @final
 @record
 class Later:
-    """How an update looks for a later one of its place."""
+    """The search of an update for a later one of its place."""
 
     i: str  # the place of the update along the indices
     count: str
@@ -42,7 +42,7 @@ class Later:
 @final
 @record
 class Scattering:
-    """What `templates/cuda/scatter.cu.jinja` prints."""
+    """The view that `templates/cuda/scatter.cu.jinja` prints."""
 
     spread: Spread
     indices: tuple[Text, ...]
@@ -156,7 +156,9 @@ DOUBLE, INT, WORD = FLOAT64, np.dtype(np.int32), np.dtype(np.int64)
 
 
 def unserved(writes: Writes) -> str:
-    """Why sums at indices are not worth arrays of all elements of the result; "" if they are."""
+    """The reason why sums at indices are not worth arrays of all elements of the result; "" if they
+    are.
+    """
     rows, tuning, dtype = writes.rows, writes.chip.tuning.scatters, writes.rows.x.dtype
     if not isinstance(writes.op, ScatterAdd):
         return "an extreme is no sum"
@@ -263,7 +265,7 @@ class ExactSums(Cells):
         self.each(grid, "exact sum", [*begin, copy], line)
 
     def finish(self) -> None:
-        """What there is, where an update was."""
+        """The sums where an update was."""
         rows, grid, dtype = self.rows, self.rows.grid(), self.dtype
         spread, to = self.of_result(grid)
         grid.array("tops", self.tops, INT)
@@ -326,10 +328,11 @@ class Cell:
 @final
 @record
 class Collecting:
-    """What `templates/cuda/scatter_sums/blocks.cu.jinja` prints."""
+    """The view that `templates/cuda/scatter_sums/blocks.cu.jinja` prints."""
 
     spread: Spread
     held: str
+    once: bool
     update: tuple[Text, ...]
     notes: tuple[Cell, ...]
     adds: tuple[Cell, ...]
@@ -340,7 +343,7 @@ class Collecting:
 @final
 @record
 class Merging:
-    """What `templates/cuda/scatter_sums/merge.cu.jinja` prints."""
+    """The view that `templates/cuda/scatter_sums/merge.cu.jinja` prints."""
 
     spread: Spread
     sums: tuple[tuple[str, str], ...]
@@ -349,18 +352,22 @@ class Merging:
 
 @final
 class BlockSums(Cells):
-    """The kernels, `ranges` of the sums of which each has blocks of its own."""
+    """The kernels, `ranges` of the sums of which each has blocks of its own; `fresh`: there is
+    nothing before the updates, so sums of floats are written, and not added.
+    """
 
-    def __init__(self, writes: Writes) -> None:
+    def __init__(self, writes: Writes, fresh: bool = False) -> None:
         super().__init__(writes)
+        self.fresh = fresh
         chip, tuning = writes.chip, writes.chip.tuning.scatters
         self.floats = self.dtype.kind in "fc" or self.dtype in HALF
         wide = self.double if self.floats else self.dtype.itemsize > 4
         self.words = 1 + wide + self.floats
         room = chip.most // ((self.words + self.floats) * 4)
         self.count = self.rows.count * self.rows.length
-        # sums that blocks leave are as many bytes as indices that they read in vain
-        even = round(math.sqrt(chip.multiprocessors * self.cells / max(self.count, 1)))
+        # sums that blocks leave take as long as updates that they go through in vain
+        ratio = tuning.left * self.cells / max(self.count, 1)
+        even = round(math.sqrt(chip.multiprocessors * ratio))
         self.ranges = max(-(-self.cells // room), min(even, tuning.ranges))
         self.range = -(-self.cells // self.ranges)
         self.each = max(tuning.shared_run, -(-self.count // self.most))
@@ -372,8 +379,18 @@ class BlockSums(Cells):
         """Blocks of a range at most: a multiprocessor has one, and each leaves all of its sums."""
         return max(1, self.writes.chip.multiprocessors // self.ranges)
 
+    @property
+    def at_once(self) -> int:
+        """Updates that each thread of a block has in registers, between the two times that updates
+        of floats are gone through; 0 if they are too many.
+        """
+        tuning = self.writes.chip.tuning.scatters
+        size = INT.itemsize * len(self.parts) + accumulator(self.dtype).itemsize
+        found = -(-self.each // tuning.shared_block)
+        return found if self.floats and found * size <= tuning.shared_held else 0
+
     def unserved(self) -> str:
-        """Why sums are not worth their room in each block; "" if they are."""
+        """The reason why sums are not worth their room in each block; "" if they are."""
         tuning, dtype = self.writes.chip.tuning.scatters, self.dtype
         if not isinstance(self.writes.op, ScatterAdd):
             return "an extreme is no sum"
@@ -394,7 +411,7 @@ class BlockSums(Cells):
         grid = Grid(self.rows.far, tuning.shared_block)
         grid.fixed += [
             Fixed("BLOCK", grid.block, "threads"),
-            Fixed("SOME", tuning.shared_some, "updates of a thread at once"),
+            Fixed("SOME", self.at_once or tuning.shared_some, "updates of a thread at once"),
             Fixed("WORDS", self.words, "of a sum, of 32 bits"),
             Fixed("ROOM", self.words + self.floats, "words that a sum takes"),
         ]
@@ -412,7 +429,9 @@ class BlockSums(Cells):
         adds = self.at_each(f"{more}{value}{{part}});")
         if temp is not None:
             grid.result("parts", temp, FLOAT64)
-        view = Collecting(spread, HELD[self.dtype], update, notes, adds, left, self.word)
+        view = Collecting(
+            spread, HELD[self.dtype], self.at_once > 0, update, notes, adds, left, self.word
+        )
         what = "the updates of a block, added up in shared memory"
         self.writes.add(
             grid, "block sum", view, self.chunks * grid.block, what, "scatter_sums/blocks"
@@ -424,7 +443,7 @@ class BlockSums(Cells):
             self.merge(temp)
 
     def at_each(self, line: str) -> tuple[Cell, ...]:
-        """What is done with an update, or each part of it, if its sum is in this block."""
+        """The statement for an update, or each part of it, if its sum is in this block."""
         return tuple(
             Cell(self.numbered("cells_of[k]", n), Text(line.format(part=part)))
             for n, part in enumerate(self.parts)
@@ -449,7 +468,7 @@ class BlockSums(Cells):
         return "unsigned long long" if self.words > 1 else "unsigned int"
 
     def merge(self, parts: Operand) -> None:
-        """What there is, and what the blocks have left."""
+        """The sum of what is there and of what the blocks have left."""
         rows, dtype, grid = self.rows, self.dtype, Grid(self.rows.far, MERGING)
         grid.fixed += [
             Fixed("COLUMNS", COLUMNS, "elements side by side in a block"),
@@ -464,7 +483,8 @@ class BlockSums(Cells):
         sums, lines = [], []
         for n, part in enumerate(self.parts):
             sums.append((f"sum{n}", self.numbered(spread.number, n)))
-            total = self.stored(f"{there}{part} + ge2_fixed_value(sum{n})")
+            before = "0.0" if self.fresh else f"{there}{part}"
+            total = self.stored(f"{before} + ge2_fixed_value(sum{n})")
             lines.append(Text(f"x[{to}]{part} = {total};"))
         view = Merging(spread, tuple(sums), tuple(lines))
         threads = -(-rows.places * rows.length // COLUMNS) * MERGING

@@ -31,7 +31,6 @@ from ge2.targets.cuda.emit.special_reductions import Kernels, LibraryLaunch
 from ge2.targets.cuda.emit.split_region import regional
 from ge2.targets.cuda.kernels.attention import cotangents_of, lying
 from ge2.targets.cuda.kernels.attention import operands_of as attention_operands
-from ge2.targets.cuda.kernels.gemm import LEAST, RATE
 from ge2.targets.cuda.kernels.generated import Cuda, copying
 from ge2.targets.cuda.kernels.products import (
     HOPPER,
@@ -96,7 +95,7 @@ class OfCudnn(Cuda):
         assert isinstance(asked, Asked), "it was not refused"
         wanted, tuning = asked.wanted, caps.chip.tuning.cudnn
         limits = caps.limits
-        rate = RATE.get(limits.generation, LEAST) * 2 * limits.clock
+        rate = limits.tuning.mma.rate(limits.generation) * 2 * limits.clock
         if limits.generation == HOPPER:
             rate = caps.chip.tuning.wgmma.rate_of(wanted.dtype)
         part, short = tuning.part(wanted.width, wanted.backward)
@@ -358,8 +357,8 @@ class BlasEpilogue(Cuda):
         return misplaced(problem, found, caps)
 
     def seconds(self, problem: Problem, variant: Variant, caps: Caps) -> float:
-        """What the bare product takes, and for each element what was measured of GELU and a bias; far
-        longer where rows are no multiples of 16 bytes apart. Other arrays are moved beside it.
+        """The time of the bare product, and for each element what was measured of GELU and a bias;
+        far longer where rows are no multiples of 16 bytes apart. Other arrays are moved beside it.
         """
         op, tuning = steps_of(problem.op), caps.chip.tuning.products
         product, result = Problem.of(op.product, problem.target), op.rest.outs[0].type
@@ -443,7 +442,9 @@ def coarsely(dtype: np.dtype, shape: Dims) -> str:
 
 
 def operands_of(problem: Problem) -> dict[int, Operand]:
-    """Where the inputs and then the results of the region are, but for the product, by number."""
+    """The operands of the inputs and then the results of the region, but for the product, by
+    number.
+    """
     op = steps_of(problem.op)
     given = problem.placed(op.graph)
     places = (*op.rest.inputs, *op.rest.outs)

@@ -69,7 +69,7 @@ class CudaScan(CudaWays):
 
 
 def unshared(tiles: int, few: bool) -> str:
-    """Why blocks do not share lines of so many tiles; "" if they do."""
+    """The reason why blocks do not share lines of so many tiles; "" if they do."""
     if tiles == 1:
         return "a line is one tile"
     return "" if few else "there are lines enough for all multiprocessors"
@@ -319,7 +319,7 @@ def in_parts(lines: LargestOfLines, parts: int) -> Kernels:
 @final
 @record
 class Ranking:
-    """What the templates in `templates/cuda/top_k` print."""
+    """The view that the templates in `templates/cuda/top_k` print."""
 
     key: str
     index: str
@@ -359,7 +359,7 @@ class LargestOfLines:
 
     @property
     def long(self) -> str:
-        """Why a few threads do not rank a line; "" if they do."""
+        """The reason why a few threads do not rank a line; "" if they do."""
         most = self.chip.tuning.top_k.ranked
         return f"a line has {self.n} elements, more than {most}" if self.n > most else ""
 

@@ -55,7 +55,9 @@ SMALL: Final = "it is a small product"
 
 @lru_cache(16)
 def makings_of(problem: Problem) -> tuple[Making, ...] | str:
-    """How operands are made, of arrays whose places the problem knows; or why no kernel does it."""
+    """The making of operands, of arrays whose places the problem knows; or the reason why no kernel
+    does it.
+    """
     op = steps_of(problem.op)
     given, found = problem.placed(op.graph), list[Making]()
     for e in op.prologues:
@@ -203,7 +205,9 @@ def made_tiles(product: Product, tuning: Mma) -> tuple[MmaTile, ...]:
 
 
 def making_seconds(axes: Contraction, making: Making, split: Split, caps: Caps) -> float:
-    """What it takes to make all tiles of an operand, or for its arrays to come from caches each time."""
+    """The time to make all tiles of an operand; and for its arrays to come from memory once,
+    beyond what the operand itself would, and from caches each time.
+    """
     (y,), (sums,), tile = making.eqn.outs, axes.sums, split.tile
     handled = caps.chip.tuning.made.handled * len(making.sources)
     lines = (tile.rows, tile.columns)[making.operand]
@@ -242,7 +246,9 @@ class GemmWgmmaMade(OfMade, WgmmaKernels):
             yield named(tile), tile
 
     def timed(self, product: Product, tile: WgmmaTile, after: Epilogue, caps: Caps) -> float:
-        """What products take, and longer where what fragments are made of, or to make them, does."""
+        """The time of products, or of the reads and the work that fragments are made by, if that is
+        longer.
+        """
         wide, left = replace(tile, narrow=False), left_of(product.makings)
         # no less than by wide strips and as many stages: narrow ones take longer, if anything
         lost = tile.stages - min(tile.stages, stages_of(tile, after, caps.chip, left))
@@ -257,9 +263,9 @@ class GemmWgmmaMade(OfMade, WgmmaKernels):
 
 
 def longer(product: Product, tile: WgmmaTile, caps: Caps) -> float:
-    """How many times as long as products alone a stage takes: clocks for an element of the left
-    operand, of products, shared memory and the cache, which overlap, and of lanes, which do not:
-    those who make operands issue the products. Fitted on an H200 (docs/design/made.md).
+    """The time of a stage as a multiple of that of products alone: clocks for an element of the
+    left operand, of products, shared memory and the cache, which overlap, and of lanes, which do
+    not: those who make operands issue the products. Fitted on an H200 (docs/design/made.md).
     """
     (making,), size, tuning = product.makings, product.dtype.itemsize, caps.chip.tuning
     bytes_ = sum(x.dtype.itemsize for x in making.brought)
@@ -321,7 +327,7 @@ class MadeFirst(Before):
         return first + quickest(product, caps)
 
     def first(self, eqn: Eqn, caps: Caps) -> float:
-        """What it takes to make an operand; beyond what the earlier steps take alone, for which
+        """The time to make an operand; beyond what the earlier steps take alone, for which
         it writes the operand and reads little more.
         """
         (y,) = eqn.outs

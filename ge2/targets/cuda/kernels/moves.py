@@ -72,7 +72,7 @@ def packed(dtype: np.dtype, *multiples: int) -> int:
 @final
 @record
 class Spread:
-    """Which element a thread has: its number among so many, and its place along each axis."""
+    """The element that a thread has: its number among so many, and its place along each axis."""
 
     index: str
     block: int
@@ -206,7 +206,7 @@ class CudaConcatenate(CudaWays):
         return one, Variant("a copy of each part", lambda: moved(copies(), chip))
 
     def several(self, problem: Problem, most: Joins) -> str:
-        """Why parts are copied one by one; "" if one kernel joins them."""
+        """The reason why parts are copied one by one; "" if one kernel joins them."""
         (to,), parts = problem.outs, sum(x.size > 0 for x in problem.inputs)
         if problem.shared:
             return "some parts are where they belong"
@@ -233,7 +233,9 @@ class Part:
 @final
 @record
 class Joining:
-    """What `templates/cuda/concatenate.cu.jinja` prints; `letter`: the place along the axis."""
+    """The view that `templates/cuda/concatenate.cu.jinja` prints; `letter`: the place along the
+    axis.
+    """
 
     spread: Spread
     letter: str
@@ -288,7 +290,7 @@ class CudaPad(Cuda):
 @final
 @record
 class Frame:
-    """Where elements come to lie in a larger array: the first, how far apart,
+    """The places of elements in a larger array: the first, how far apart,
     and how many, of each axis.
     """
 
@@ -347,7 +349,7 @@ def sides(to: ArrayType, frame: Frame, source: Operand, target: Operand) -> list
 @final
 @record
 class Padding:
-    """What `templates/cuda/pad.cu.jinja` prints."""
+    """The view that `templates/cuda/pad.cu.jinja` prints."""
 
     spread: Spread
     inside: str
@@ -422,7 +424,7 @@ BYTES = 16  # of a block of the generator
 @final
 @record
 class Bits:
-    """What `templates/cuda/random_bits.cu.jinja` prints."""
+    """The view that `templates/cuda/random_bits.cu.jinja` prints."""
 
     spread: Spread
     stored: str

@@ -68,7 +68,7 @@ BY_BLAS = {
 
 
 def refusal(problem: Problem) -> str:
-    """Why a matrix product is not one of arrays."""
+    """The reason why a matrix product is not one of arrays."""
     return "an operand is a Python number" if any(t.weak for t in problem.inputs) else ""
 
 
@@ -551,7 +551,7 @@ def read_of(op: ProductSteps, problem: Problem) -> dict[Atom, Operand]:
 
 
 def small_seconds(problem: Problem, caps: Caps) -> float:
-    """What a small product takes that a region goes on with, and whose operands are there."""
+    """The time of a small product that a region goes on with, and whose operands are there."""
     return caps.speed.launch + clocks_of(problem, steps_of(problem.op), caps) / caps.limits.clock
 
 

@@ -9,7 +9,7 @@ from typing import ClassVar, Final, final
 
 import numpy as np
 
-from ge2.base.arrays import accumulator
+from ge2.base.arrays import HALF, accumulator
 from ge2.base.record import record
 from ge2.choice.problem import Problem, Variant
 from ge2.codegen.axes import merged, strides_of
@@ -54,7 +54,9 @@ WHERE = "defgh"  # letters of the indexed axes
 @final
 @record
 class Summing:
-    """What the templates in `templates/cuda/scatter_sums` print; those of one of them are last."""
+    """The view that the templates in `templates/cuda/scatter_sums` print; those of one of them are
+    last.
+    """
 
     spread: Spread
     begin: tuple[Text, ...]
@@ -225,7 +227,7 @@ class Sums:
         return parts
 
     def sums(self, order: Operand, places: Operand, parts: Operand | None) -> None:
-        """What there is at a place, and all that is to be added to it."""
+        """The sum of what is at a place and all that is to be added to it."""
         rows, dtype, grid = self.rows, self.dtype, self.grid(order, places)
         grid.size("n", self.count)
         axes, steps = merged(rows.sizes, rows.steps)
@@ -478,7 +480,7 @@ class CudaScatterReduce(CudaWriting):
         few = "" if writes.few else f"{n} updates are not compared each with all others"
         many = f"each of {n} updates is compared with all others, more than {ranked}"
         return (
-            Variant(BLOCKS, lambda w: BlockSums(w).add(), shared),
+            Variant(BLOCKS, lambda w: BlockSums(w, self.fresh).add(), shared),
             Variant(AT_ONCE, self.at_once, ordered),
             Variant(EXACT, lambda w: ExactSums(w).add(), exact),
             Variant(FIRST, lambda w: Sums(w).by_the_first(), no_order or few),
@@ -518,13 +520,17 @@ class CudaScatterReduce(CudaWriting):
 
 @final
 class CudaSumsAt(CudaScatterReduce):
-    """Sums that begin with nothing: kernels that order updates clear what has none, others all."""
+    """Sums that begin with nothing: kernels that order updates clear what has none, those that merge
+    the sums of blocks write all, and for others all is cleared.
+    """
 
     name = "sums at indices in CUDA"
     ops = (SumsAt,)
     fresh = True
 
     def refuses(self, problem: Problem, caps: Caps | None) -> str:
+        if problem.outs[0].dtype.kind not in "fc" and problem.outs[0].dtype not in HALF:
+            return f"{problem.outs[0].dtype.name} is no floating point number"
         return super().refuses(in_place(problem), caps)
 
     def seconds(self, problem: Problem, variant: Variant, caps: Caps) -> float:
@@ -535,7 +541,7 @@ class CudaSumsAt(CudaScatterReduce):
 
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Kernels:
         found, (x,) = super().kernels(in_place(problem), variant, caps), problem.outs
-        if variant.name in (RANKS, DIGITS):
+        if variant.name in (RANKS, DIGITS, BLOCKS):
             return found
         target = replace(problem.arrays[1][0], strides=strides_of(x.shape))
         return replace(

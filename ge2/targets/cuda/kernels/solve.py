@@ -1,6 +1,4 @@
-"""Linear algebra of small matrices in CUDA, a file a family.
-
-Small systems of linear equations in CUDA: a few threads of a warp solve each in shared memory.
+"""Small systems of linear equations in CUDA: a few threads of a warp solve each in shared memory.
 
 A library's solver takes several launches of its own for a system, and memory, and is called by the
 host between two graphs of launches. A system of few rows is solved in the time of one of them.
@@ -9,7 +7,7 @@ host between two graphs of launches. A system of few rows is solved in the time 
 from __future__ import annotations
 
 import math
-from typing import Final, final
+from typing import final
 
 from ge2.base.arrays import FLOAT32, FLOAT64
 from ge2.base.record import record
@@ -23,12 +21,7 @@ from ge2.targets.cuda.emit.special_reductions import Kernels
 from ge2.targets.cuda.emit.words import SUFFIX
 from ge2.targets.cuda.kernels.generated import NOTHING, CudaWays
 from ge2.targets.cuda.kernels.moves import OVER, Grid, far, lettered
-from ge2.targets.cuda.limits import GRID_MOST, KB
-
-WARP: Final = 32  # rows at most: a thread has one
-BLOCK: Final = 128  # threads of a block at most
-ROOM: Final = 48 * KB - 4 * BLOCK  # bytes of shared memory, beside the numbers of rows
-MOST: Final = 64  # right sides, which a thread takes one after another
+from ge2.targets.cuda.limits import ASSUMED, GRID_MOST, WARP, Limits
 
 
 @final
@@ -41,8 +34,9 @@ class CudaSolve(CudaWays):
         n, k = b.shape[-2:]
         if b.dtype not in (FLOAT32, FLOAT64):
             return "it solves equations of real numbers"
-        if n > WARP or k > MOST:
-            return f"it has more than {WARP} rows or {MOST} right sides"
+        sides = (ASSUMED if caps is None else caps.limits).tuning.solves.sides
+        if n > WARP or k > sides:  # a thread has a row
+            return f"it has more than {WARP} rows or {sides} right sides"
         if math.prod(b.shape[:-2]) >= GRID_MOST[0]:
             return "there are too many systems"
         return ""
@@ -50,13 +44,13 @@ class CudaSolve(CudaWays):
     def variants(self, problem: Problem, caps: Caps) -> tuple[Variant, ...]:
         if not problem.outs[0].size:
             return (NOTHING,)
-        return (Variant(plan=lambda: Kernels((Systems(problem).kernel(),))),)
+        return (Variant(plan=lambda: Kernels((Systems(problem, caps.limits).kernel(),))),)
 
 
 @final
 @record
 class Solving:
-    """What the template prints."""
+    """The view that the template prints."""
 
     ctype: str
     nan: str
@@ -70,8 +64,11 @@ class Solving:
 class Systems:
     """The systems of a problem, and where their elements are."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: Problem, limits: Limits) -> None:
         self.problem, b = problem, problem.inputs[1]
+        self.block = limits.tuning.solves.block
+        # of shared memory, beside the numbers of rows
+        self.room = limits.shared_static - 4 * self.block
         self.dtype, (self.n, self.k) = b.dtype, b.shape[-2:]
         (a, right), (y,) = problem.arrays
         self.operands = dict(zip("aby", (a, right, y), strict=True))
@@ -84,10 +81,10 @@ class Systems:
         team = 1 << (self.n - 1).bit_length()
         wide = self.n + self.k | 1  # an odd number, so that threads read from all banks
         room = self.n * wide * self.dtype.itemsize
-        teams = max(1, min(BLOCK // team, ROOM // room, self.count))
+        teams = max(1, min(self.block // team, self.room // room, self.count))
         types = (*self.problem.inputs, *self.problem.outs)
         laid = [(t.shape, x.strides) for t, x in zip(types, self.operands.values(), strict=True)]
-        grid = Grid(far((self.count * BLOCK,), *laid), team * teams)
+        grid = Grid(far((self.count * self.block,), *laid), team * teams)
         grid.fixed += [
             Fixed("TEAM", team, "threads that share a system"),
             Fixed("TEAMS", teams, "systems of a block"),

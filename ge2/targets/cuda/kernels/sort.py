@@ -22,7 +22,7 @@ from ge2.targets.cuda.kernels.generated import NOTHING, CudaWays
 from ge2.targets.cuda.kernels.lines import BLOCK, LargestOfLines, Ranking, key_name, key_of
 from ge2.targets.cuda.kernels.moves import Grid, added
 from ge2.targets.cuda.limits import ASSUMED, GRID_MOST, WARP
-from ge2.targets.cuda.tuning import TopKs
+from ge2.targets.cuda.tuning import Sorts
 
 # -------- Networks of comparators: the same pairs of keys meet whatever the keys are, so each key is
 # in a register of its own.
@@ -89,9 +89,9 @@ def pruned(network: Network, wanted: frozenset[int]) -> Network:
 @final
 @record
 class Walk:
-    """How the elements of an array's lines are walked over: lines first (`down`), where these are
-    side by side, or a line's elements; `flat` if all are one after another. `unrolled`: iterations;
-    of a place that takes a division few, or each of them has a register.
+    """The order in which the elements of an array's lines are visited: lines first (`down`), where
+    these are side by side, or a line's elements; `flat` if all are one after another. `unrolled`:
+    iterations; of a place that takes a division few, or each of them has a register.
     """
 
     down: bool
@@ -104,7 +104,7 @@ class Walk:
 @final
 @record
 class InRegisters:
-    """What `templates/cuda/network.cu.jinja` prints."""
+    """The view that `templates/cuda/network.cu.jinja` prints."""
 
     stored: str
     index: str
@@ -127,7 +127,7 @@ class InRegisters:
 @final
 @record
 class Split:
-    """How many lanes have a line, and how many keys each has of it, of so many words of 32 bits."""
+    """The lanes that share a line, and the keys that each has of it, of so many words of 32 bits."""
 
     lanes: int
     keys: int
@@ -139,7 +139,7 @@ class Split:
         return WARP // self.lanes
 
 
-def split_of(n: int, dtype: np.dtype, placed: bool, tuning: TopKs) -> Split:
+def split_of(n: int, dtype: np.dtype, placed: bool, tuning: Sorts) -> Split:
     """The fewest lanes that have registers for a line of `n`; `placed`: keys take places along."""
     size = key_of(dtype).itemsize
     words = max(size // 4, 1) + (placed and size >= 4)
@@ -153,7 +153,7 @@ def split_of(n: int, dtype: np.dtype, placed: bool, tuning: TopKs) -> Split:
 class OrderedLines:
     """The kernel that puts short lines in order in registers, or finds elements of some ranks."""
 
-    def __init__(self, lines: LargestOfLines, tuning: TopKs) -> None:
+    def __init__(self, lines: LargestOfLines, tuning: Sorts) -> None:
         self.lines, self.op, self.n, self.tuning = lines, lines.op, lines.n, tuning
         self.placed = isinstance(self.op, ArgSort)
         self.split = split_of(self.n, lines.t.dtype, self.placed, tuning)
@@ -162,7 +162,7 @@ class OrderedLines:
         self.suffix = SUFFIX[lines.t.dtype]
 
     def kernel(self) -> CudaKernel:
-        lines, split, block = self.lines, self.split, THREADS
+        lines, split, block = self.lines, self.split, self.tuning.block
         grid = Grid(lines.far, block)
         grid.fixed += [
             Fixed("N", self.n, "elements of a line"),
@@ -210,10 +210,11 @@ class OrderedLines:
         return f"{sum(1 << i for i in wanted):#x}ull"
 
     def walk(self, grid: Grid, name: str, over: Sequence[int], step: int, count: str) -> Walk:
-        """How the lines of an array are walked over, whose elements are `step` apart."""
+        """The walk over the lines of an array whose elements are `step` apart."""
         lines, n = self.lines, self.counts[count]
         down = bool(over) and n > 1 and abs(over[-1]) < abs(step)
-        unrolled = 16 if down or n & (n - 1) == 0 else 8
+        whole = down or n & (n - 1) == 0
+        unrolled = self.tuning.unrolled if whole else self.tuning.divided
         if step == 1 and tuple(over) in ((), (n,)):
             return Walk(False, True, unrolled, (), f"p * {count} + t")
         split = grid.split("p", lines.letters, grid.sizes(lines.letters, lines.over))
@@ -221,13 +222,6 @@ class OrderedLines:
         place = added(grid.place(name, lines.letters, over), along)
         return Walk(down, False, unrolled, tuple(split), place)
 
-
-THREADS: Final = 128  # of a block
-# instructions of a warp, counted in SASS: of a comparator, by the words of a key with its place; of
-# the way of a word of a key from memory and back; of a pair of elements that a thread ranks; of a
-# pair in a step in shared memory. A multiprocessor starts so many in a clock
-COMPARATOR: Final = (2, 6, 12)
-OF_KEY, OF_RANKED, OF_SHARED, STARTED = 14, 6, 30, 2
 
 # the type of a key with its place, by its words of 32 bits, and one that comes after all
 WORDS: Final = {
@@ -263,7 +257,7 @@ class CudaSort(CudaWays):
         if t.dtype in COMPLEX:
             return "complex numbers are sorted by CuPy"
         selects = isinstance(op, OrderStatistics)
-        most = longest_in_registers(chip.tuning.top_k) if selects else longest(static_of(caps))
+        most = longest_in_registers(chip.tuning.sorts) if selects else longest(static_of(caps))
         if n > most:
             return f"{'a warp' if selects else 'a block'} sorts {most} elements, not {n}"
         return "" if t.size // max(n, 1) <= GRID_MOST[0] else "there are too many lines"
@@ -275,7 +269,7 @@ class CudaSort(CudaWays):
         ins, outs = problem.arrays
         if not problem.outs[0].size:
             return (NOTHING,)
-        lines, tuning = LargestOfLines(problem, ins[0], outs, caps.chip), caps.chip.tuning.top_k
+        lines, tuning = LargestOfLines(problem, ins[0], outs, caps.chip), caps.chip.tuning.sorts
         most = longest_in_registers(tuning)
         long = f"a line has {lines.n} elements, more than {most}" if lines.n > most else ""
         found = Variant(REGISTERS, lambda: Kernels((OrderedLines(lines, tuning).kernel(),)), long)
@@ -291,14 +285,15 @@ class CudaSort(CudaWays):
         """The bytes of the arrays, or the instructions of all lines, whichever takes longer."""
         (t,), op, speed = problem.inputs, problem.op, caps.speed
         assert isinstance(op, Sort | ArgSort | OrderStatistics)
-        n, tuning = t.shape[op.axis], caps.chip.tuning.top_k
+        n, tuning = t.shape[op.axis], caps.chip.tuning.sorts
         counts = {
             REGISTERS: lambda: in_registers(n, t.dtype, op, tuning),
-            RANKED: lambda: by_rank(n, t.dtype),
+            RANKED: lambda: by_rank(n, t.dtype, tuning),
             SHARED: lambda: in_shared(n, tuning),
         }
         count = counts[variant.name]() if t.size else 0
-        lines, started = t.size / max(n, 1), caps.chip.multiprocessors * STARTED * caps.limits.clock
+        lines, chip = t.size / max(n, 1), caps.chip
+        started = chip.multiprocessors * tuning.started * caps.limits.clock
         moved = bytes_of(problem)
         memory = moved / (speed.cached if moved < speed.cache else speed.moved)
         return speed.launch + max(memory, lines * count / started)
@@ -309,13 +304,13 @@ def static_of(caps: Caps | None) -> int:
     return ASSUMED.shared_static if caps is None else caps.chip.static
 
 
-def longest_in_registers(tuning: TopKs) -> int:
+def longest_in_registers(tuning: Sorts) -> int:
     """Elements of a line that a warp has in registers."""
     return WARP * tuning.keys
 
 
 def in_registers(
-    n: int, dtype: np.dtype, op: Sort | ArgSort | OrderStatistics, tuning: TopKs
+    n: int, dtype: np.dtype, op: Sort | ArgSort | OrderStatistics, tuning: Sorts
 ) -> float:
     """The instructions of a warp for a line in registers."""
     split, ranks = split_of(n, dtype, isinstance(op, ArgSort), tuning), frozenset[int]()
@@ -326,22 +321,22 @@ def in_registers(
     merges = split.lanes.bit_length() - 1
     comparators += merges * len(merged_halves(split.keys)) if merges else 0
     shuffled = merges * (merges + 1) // 2 * split.keys
-    each = COMPARATOR[split.words - 1]
-    keys = split.keys * OF_KEY * split.words
+    each = tuning.comparator[split.words - 1]
+    keys = split.keys * tuning.key * split.words
     return (comparators * each + shuffled * (each // 2 + 2 * split.words) + keys) / split.lines
 
 
-def by_rank(n: int, dtype: np.dtype) -> float:
+def by_rank(n: int, dtype: np.dtype, tuning: Sorts) -> float:
     """The instructions of a warp for a line whose elements count those before them."""
     team, words = min(WARP, 1 << (n - 1).bit_length()), max(key_of(dtype).itemsize // 4, 1)
-    return -(-n // WARP) * (n * OF_RANKED + OF_KEY * words) * words * team / WARP
+    return -(-n // WARP) * (n * tuning.pair + tuning.key * words) * words * team / WARP
 
 
-def in_shared(n: int, tuning: TopKs) -> float:
+def in_shared(n: int, tuning: Sorts) -> float:
     """The instructions of the warps of a block for a line in shared memory."""
     steps = (n - 1).bit_length()
     pairs = max(1 << steps >> 1, BLOCK) // WARP
-    return steps * (steps + 1) // 2 * pairs * OF_SHARED
+    return steps * (steps + 1) // 2 * pairs * tuning.shared_pair
 
 
 def longest(shared: int) -> int:

@@ -185,7 +185,7 @@ class GemmMma(MmaKernels, Bare):
 
 
 class PackedJoint(Joint):
-    """What follows a product, by packs."""
+    """The epilogue of a product, by packs."""
 
     def epilogue(self, found: RegionEpilogue) -> Epilogue:
         return found.packs(found.stored_at_once())

@@ -109,7 +109,7 @@ class Tiles:
 
     @property
     def refused(self) -> str:
-        """Why the driver takes no such tiles, in words; empty if it takes them."""
+        """The reason why the driver takes no such tiles, in words; empty if it takes them."""
         size = self.dtype.itemsize
         if not 1 <= len(self.shape) == len(self.strides) == len(self.box) <= MOST_AXES:
             return f"a tensor map has 1 to {MOST_AXES} axes"
@@ -455,7 +455,7 @@ def one_by_one(
 @final
 @record
 class Given:
-    """What a call is given: arrays and numbers."""
+    """The arguments of a call: arrays and numbers."""
 
     xs: Mapping[Any, Any]
     at: Callable[[Any], int]

@@ -441,7 +441,7 @@ class Access:
 @final
 @mutable
 class Touched:
-    """Who wrote some bytes last, and who read them since."""
+    """The last writer of some bytes, and their readers since."""
 
     first: int
     last: int

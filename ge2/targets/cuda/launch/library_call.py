@@ -46,8 +46,8 @@ MOST_NUMBERS: Final = 8  # floating numbers of a function: more would lie on the
 
 
 class Callee(Protocol):
-    """What a launch calls that is no kernel: with a stream, and the addresses of its arguments, the
-    last of which is scratch of `workspace` bytes. `by` names whose it is.
+    """A call of a library in place of a launch: with a stream, and the addresses of its arguments,
+    the last of which is scratch of `workspace` bytes. `by` names whose it is.
     """
 
     @property
@@ -178,7 +178,7 @@ def prototype(*types: Any) -> Any:
 @final
 @record
 class LibraryEpilogue:
-    """What a library does with the sums of a product, by the name in cublasLt.h. It may have further
+    """The epilogue of a library's product, by the name in cublasLt.h. It may have further
     arrays, in this order behind the result: a `vector` of an element for each row (a bias, or the
     gradient of one) and a `matrix` of values before an activation, whose columns are `lead` elements
     apart; or, if it is "SCALED", the scales of both factors. Of their addresses it is known that they

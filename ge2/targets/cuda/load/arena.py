@@ -316,7 +316,7 @@ class Range:
 
 
 class Lease:
-    """What an array of a range holds."""
+    """The contents of an array of a range."""
 
 
 @final

@@ -405,7 +405,7 @@ class EventClock:
 @final
 @record
 class Load:
-    """How much is done to measure it: bytes that are copied, blocks that
+    """The amount of work by which it is measured: bytes that are copied, blocks that
     compute, and rounds of each.
     """
 

@@ -49,7 +49,7 @@ AROUND: Final = 2  # lines that are shown before and behind the one at fault
 @final
 @record
 class Usage:
-    """What a kernel takes of the device.
+    """The resources that a kernel takes of the device.
 
     `stack`, `spills`, `shared`: bytes, of shared memory the fixed ones.
 
@@ -211,7 +211,7 @@ HEAD: Final = struct.Struct("<QQ")  # bytes of the cubin, bytes of the log
 @final
 @record
 class Order:
-    """What is to be compiled. `name`: the file's in messages; "": that of the first kernel in it.
+    """A source to be compiled. `name`: the file's in messages; "": that of the first kernel in it.
 
     `about` is for a list of the cache.
 

@@ -400,7 +400,9 @@ class Writer:
         return text
 
     def keep_looked(self) -> None:
-        """What decided has its place in the current level, the first of a branch or of a round."""
+        """The number that decided has its place in the current level, the first of a branch or an
+        iteration.
+        """
         for name in self.looked:
             first, last = self.spans[name]
             self.spans[name] = first, max(last, self.level)

@@ -92,7 +92,7 @@ NONE: Accesses = frozenset()
 @final
 @record
 class Since:
-    """What was read and written since all blocks met."""
+    """The values that were read and written since the last barrier of all blocks."""
 
     read: Accesses = NONE
     written: Accesses = NONE
@@ -269,7 +269,7 @@ def words(dtype: np.dtype) -> int:
 @final
 @mutable
 class Homes:
-    """Where wide values lie.
+    """The memory of wide values.
 
     `foreign`: names of those of which a thread reads what another one has.
 
@@ -381,7 +381,7 @@ def widest(graph: Graph) -> int:
 
 
 class Statements(Loops, Protocol):
-    """What writes a kernel, as loops that threads share ask it."""
+    """The writer of a kernel, as loops that threads share ask it."""
 
     folds: Folds
 

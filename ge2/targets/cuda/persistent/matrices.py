@@ -31,7 +31,7 @@ COLUMNS: Final = 4  # of a team
 @final
 @record
 class Kept:
-    """How a matrix of `sums` x `columns` numbers is kept; `pieces` of fours a
+    """A matrix of `sums` x `columns` numbers as it is kept; `pieces` of fours a
     thread, `own` in registers.
 
     `first`: whether the other operand, `rows` rows of it, is the first one.
@@ -256,7 +256,7 @@ class Tile:
 @final
 @record
 class Spread:
-    """How a matrix of `sums` x columns numbers is kept by blocks that have a tile each.
+    """A matrix of `sums` x columns numbers as it is kept by blocks that have a tile each.
 
     `first`: whether the other operand is the first one. `teams` of a block's
     threads have four columns each.

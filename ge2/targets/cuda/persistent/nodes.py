@@ -31,13 +31,13 @@ E: Final = "e"  # the place of an element in its loop
 
 
 class Unwritten(Exception):
-    """What no persistent kernel does, in words; who asks for one takes another way."""
+    """The reason why no persistent kernel does something; who asks for one takes another way."""
 
 
 @final
 @record
 class Key:
-    """What statements of one loop have in common: so many elements, each by a team of threads.
+    """The loop of some statements: so many elements, each by a group of threads.
 
     `product` is that whose matrix the threads keep; its team is another one. `wide`:
     all threads of a grid share the elements, else each block has all of them. `stage`:
@@ -61,7 +61,7 @@ class Key:
 @final
 @record
 class Parts:
-    """What a fold by stages leaves in between: `count` states for each of `size` results.
+    """The partial results of a reduction by stages: `count` states for each of `size` results.
 
     There are two places for them, which take turns: so nobody writes what another is still to read.
     """
@@ -226,7 +226,7 @@ def single(body: Sequence[Reduction]) -> bool:
 @final
 @record
 class Barrier:
-    """Where the threads of a block meet; `grid`: those of all blocks."""
+    """A barrier of the threads of a block; `grid`: of those of all blocks."""
 
     grid: bool = False
     kind: ClassVar = "barrier"
@@ -343,7 +343,7 @@ class Iterations:
 @final
 @record
 class Branch:
-    """What is done for one index; `braces`: it is more than a statement."""
+    """The stages for one index; `braces`: they are more than a statement."""
 
     body: tuple[Stage, ...]
     braces: bool

@@ -564,7 +564,7 @@ class Scope:
 
 
 def changes(body: Graph, first: int, count: int, scan: bool) -> list[bool]:
-    """Which of the values that a loop carries an iteration replaces; all those of a `while` that
+    """The values that a loop carries and an iteration replaces; all those of a `while` that
     replaces none.
     """
     found = [a is not body.inputs[first + i] for i, a in enumerate(body.outputs[:count])]

@@ -43,7 +43,7 @@ from ge2.targets.cuda.persistent.values import (
 
 
 class Loops(Protocol):
-    """What writes a kernel, as reads of elements ask it: the loop that is written, and the one in
+    """The writer of a kernel, as reads of elements ask it: the loop that is written, and the one in
     iterations around it.
     """
 
@@ -64,7 +64,7 @@ class Loops(Protocol):
 
 @final
 class Readers:
-    """Who reads each value of a graph, and how often."""
+    """The readers of each value of a graph, and how often each reads it."""
 
     def __init__(self, graph: Graph) -> None:
         self.found: dict[Var, list[Eqn]] = {}

@@ -8,7 +8,7 @@ from dataclasses import field, replace
 from typing import Any, final
 
 from ge2.base.record import mutable, record
-from ge2.ir import ArrayType, Atom, Eqn, Graph, Var
+from ge2.ir import ArrayType, Atom, Eqn, Graph, Var, makers_of
 from ge2.ops.dot import DotGeneral
 from ge2.ops.graphs.control import Cond
 from ge2.ops.graphs.loops import ScanLoop
@@ -107,7 +107,7 @@ def axes_in(graph: Graph, rows: int, tries: int) -> tuple[Axes, tuple[Along, ...
 
 
 class Rows:
-    """Which axis of each value counts rows, from the first value to the last."""
+    """The axis of each value that counts rows, from the first value to the last."""
 
     def __init__(self, rows: int, forced: dict[Var, int]) -> None:
         self.rows, self.forced = rows, forced
@@ -344,7 +344,7 @@ PARTS = (*WRITES, UpdateSlice)
 @final
 @mutable
 class Stays:
-    """What of a graph is written in place.
+    """The writes of a graph that happen in place.
 
     `arrays`: the numbers of the inputs. `versions`: the results that are one of these after a
     write. `stored`: values that are not computed where they are read, since that is too late.
@@ -431,10 +431,10 @@ def written(eqn: Eqn, y: Atom, alone: bool) -> Atom | None:
 
 @final
 class Users:
-    """Who reads the values of a graph, in order."""
+    """The readers of the values of a graph, in order."""
 
     def __init__(self, graph: Graph) -> None:
-        self.makers: dict[Atom, Eqn] = {v: e for e in graph.eqns for v in e.outs}
+        self.makers = makers_of(graph)
         self.order = {id(e): n for n, e in enumerate(graph.eqns)}
         self.found, self.outputs = readers_of(graph), set(graph.outputs)
 

@@ -262,7 +262,7 @@ class Inline:
 @final
 @mutable
 class Made:
-    """What a statement makes.
+    """A value that a statement makes.
 
     `homes` are where it is written to; the first that may be read is read.
 

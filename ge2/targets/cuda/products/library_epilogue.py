@@ -1,4 +1,4 @@
-"""What a library does with a product's sums, known by polynomials of its equations."""
+"""The epilogues of a library, recognised by polynomials of their equations."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ def value_of(a: Atom, found: Mapping[Var, Polynomial]) -> Polynomial | None:
 def made_of(
     e: Eqn, values: Iterable[Polynomial], vectors: Collection[int], may_be: Collection[np.dtype]
 ) -> Polynomial | None:
-    """What an equation makes of polynomials; None if that is none."""
+    """The polynomial that an equation makes of others; None if that is none."""
     values = [*values]
     if not values:
         return None  # such as counts along an axis
@@ -309,7 +309,7 @@ def in_numbers(way: Way, graph: Graph, outs: list[Var]) -> Matched:
 
 
 def forward(place: Var, graph: Graph, columns: int) -> Iterator[Way]:
-    """What a library makes of sums, and of a vector that is added to them."""
+    """The results of a library: of sums, and of a vector that is added to them."""
     vectors = [
         v for v in graph.inputs if v.type.size == columns > 1 and v.type.ndim < place.type.ndim
     ]
@@ -325,7 +325,7 @@ def forward(place: Var, graph: Graph, columns: int) -> Iterator[Way]:
 
 
 def scaled(place: Var, graph: Graph) -> Iterator[Way]:
-    """What it makes of sums of fp8: they are multiplied by numbers that are in arrays."""
+    """The same of sums of fp8, which are multiplied by numbers that are in arrays."""
     numbers = [v for v in graph.inputs if v.type.size == 1 and not v.type.weak]
     for one in numbers:
         x = given(place) * given(one)
@@ -335,7 +335,7 @@ def scaled(place: Var, graph: Graph) -> Iterator[Way]:
 
 
 def backward(place: Var, graph: Graph, rows: tuple[int, ...]) -> Iterator[Way]:
-    """What it makes of a cotangent and the values before an activation."""
+    """The same of a cotangent and the values before an activation."""
     for matrix in graph.inputs:
         if matrix.type.shape != place.type.shape or matrix is place:
             continue

@@ -77,7 +77,7 @@ class Made:
 @final
 @record
 class Prologue:
-    """What is printed of an operand that is made, its arguments and the helpers that it calls; and
+    """The text of an operand that is made, its arguments and the helpers that it calls; and
     the graph.
     """
 
@@ -237,8 +237,8 @@ def problem_of(eqn: Eqn, numbers: Numbers) -> Problem:
 def prologue(
     eqn: Eqn, number: int, chip: Chip, late: bool = False, numbers: Numbers = ()
 ) -> Prologue:
-    """How operand `number` is made; `unmade` has nothing against it. `late`: elements of half types
-    are rounded by who calls the function.
+    """The making of operand `number`, which `unmade` has not refused. `late`: elements of half
+    types are rounded by who calls the function.
     """
     region, problem, each = eqn.op, problem_of(eqn, numbers), elements(eqn, numbers)
     assert isinstance(region, Region) and each is not None
@@ -272,7 +272,7 @@ def prologue(
 
 
 def prologues_of(op: ProductSteps, chip: Chip) -> tuple[Prologue, ...]:
-    """What is printed of the operands that are made."""
+    """The text of the operands that are made."""
     sides = list(op.product.inputs)
     return tuple(prologue(e, sides.index(e.outs[0]), chip) for e in op.prologues)
 

@@ -1,4 +1,4 @@
-"""Which products of small matrices are done by kernels of ours, and what they take: the rules."""
+"""The rules by which products of small matrices are done by kernels of ours, and their times."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SERVED: Final = {
 def why_not_small(
     axes: Contraction, dtype: np.dtype, out: np.dtype, rounded: bool, limits: Limits
 ) -> str:
-    """Why the library should do it; nothing if a kernel of ours should.
+    """The reason why the library should do it; nothing if a kernel of ours should.
 
     `rounded`: float32 may be.
     """
@@ -56,7 +56,9 @@ def why_not_small(
 
 
 def unserved(axes: Contraction, dtype: np.dtype, out: np.dtype) -> str:
-    """Why no kernel of ours for small products takes it, of any sizes; nothing if one does."""
+    """The reason why no kernel of ours for small products takes it, of any sizes; nothing if one
+    does.
+    """
     if NAME in config.passes_off:
         return "small products are switched off"
     if (dtype, out) not in SERVED:
@@ -67,8 +69,8 @@ def unserved(axes: Contraction, dtype: np.dtype, out: np.dtype) -> str:
 def why_not_many(
     problem: Problem, a: ArrayType, y: ArrayType, axes: Contraction, caps: Caps
 ) -> str:
-    """Why products of `a` to `y`, or those and what follows them, are not of matrices so small that
-    a thread has whole sums; nothing if they are.
+    """The reason why products of `a` to `y`, or those and what follows them, are not of matrices so
+    small that a thread has whole sums; nothing if they are.
     """
     if why := unserved(axes, a.dtype, y.dtype):
         return why

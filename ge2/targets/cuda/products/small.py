@@ -40,8 +40,8 @@ STAGES, ALONG, ACROSS = 5, 4608, 4096
 @final
 @record
 class Read:
-    """How an operand is read: whether neighbours in memory are terms of a sum (`along`), else they
-    are lines; how many elements at once; and how many elements apart lines, or terms, are.
+    """The layout of an operand: whether neighbours in memory are terms of a sum (`along`), else
+    they are lines; how many elements at once; and how many elements apart lines, or terms, are.
     """
 
     along: bool
@@ -63,7 +63,7 @@ def read(
 
 
 def unfit(axes: Contraction) -> str:
-    """Why a product is not one of matrices that are read as they lie; nothing if it is."""
+    """The reason why a product is not one of matrices that are read as they lie; nothing if it is."""
     if max(map(len, (axes.rows, axes.columns, axes.sums))) > 1:
         return "its rows, columns or sums are several axes that do not merge"
     for name, lines in (("a", axes.rows), ("b", axes.columns)):
@@ -78,7 +78,7 @@ def unfit(axes: Contraction) -> str:
 @final
 @record
 class Lines:
-    """How an operand is read, in CUDA."""
+    """The reading of an operand, in CUDA."""
 
     lines: str
     wide: int
@@ -88,7 +88,9 @@ class Lines:
 @final
 @record
 class SmallView:
-    """What `templates/cuda/product/small.cu.jinja` prints, and that of a product and a region."""
+    """The view that `templates/cuda/product/small.cu.jinja` prints, and that of a product and a
+    region.
+    """
 
     held: str
     index: str
@@ -191,7 +193,7 @@ TILE = SIDE
 @final
 @record
 class TilesView:
-    """What `templates/cuda/product/tiles.cu.jinja` prints."""
+    """The view that `templates/cuda/product/tiles.cu.jinja` prints."""
 
     held: str
     index: str
@@ -356,7 +358,7 @@ class SmallRegion:
 
     @property
     def text(self) -> str:
-        """What is computed, for people."""
+        """The computation in words."""
         product = (
             f"{self.product.name}[row, column] = sum of left[row, k] * right[k, column] over k, and"
         )
@@ -364,7 +366,7 @@ class SmallRegion:
 
     @property
     def helpers(self) -> tuple[str, ...]:
-        """What users' CUDA needs before the kernel, once its statements are there."""
+        """The CUDA of users that a kernel needs before it, once its statements are there."""
         made = (h for each in self.made for h in each.helpers)
         return tuple(dict.fromkeys([*self.lanes.said.helpers, *made]))
 
@@ -401,7 +403,7 @@ class SmallRegion:
 @final
 @record
 class ManyView:
-    """What `templates/cuda/product/many.cu.jinja` prints."""
+    """The view that `templates/cuda/product/many.cu.jinja` prints."""
 
     held: str
     index: str
@@ -441,7 +443,7 @@ class Many:
         return self.made("small product", text, view)
 
     def view(self, roles: str) -> tuple[ManyView, dict[str, str]]:
-        """How the products are summed, and where one begins in each array of these roles."""
+        """The sums of the products, and where one begins in each array of these roles."""
         small = self.small
         small.size("n_batches", small.count)
         places, batch = small.batch(roles)

@@ -178,8 +178,8 @@ PLANES: Final = 8  # float32 beside a row of sums in shared memory
 @final
 @record
 class Lying:
-    """How an operand lies: whether `turned`, so that its lines are closer together than the terms of
-    a sum, and how many elements one copy moves; 0, if there is no such copy.
+    """The layout of an operand: whether `turned`, so that its lines are closer together than the
+    terms of a sum, and how many elements one copy moves; 0, if there is no such copy.
     """
 
     turned: bool
@@ -189,10 +189,10 @@ class Lying:
 @final
 @record
 class Raw:
-    """How an array is read that an operand is made of: what a thread holds of it, and the array; how
-    many elements at once; whether neighbours and rows of a tile have elements of their own, and how
-    far apart those of rows, neighbours, lines and terms are; the place of a batch; and whether all
-    terms share its elements, so that they are read `once`.
+    """The reading of an array that an operand is made of: what a thread holds of it, and the array;
+    how many elements at once; whether neighbours and rows of a tile have elements of their own, and
+    how far apart those of rows, neighbours, lines and terms are; the place of a batch; and whether
+    all terms share its elements, so that they are read `once`.
     """
 
     name: str
@@ -212,7 +212,7 @@ class Raw:
 @final
 @record
 class MadeSide:
-    """How an operand is made, and of what."""
+    """The making of an operand: its statements, and its arrays."""
 
     how: Made
     raws: tuple[Raw, ...]
@@ -221,7 +221,7 @@ class MadeSide:
 @final
 @record
 class Side:
-    """How an operand is read, as the template prints it. `made`: if it is made of other arrays."""
+    """The reading of an operand, as the template prints it. `made`: if it is made of other arrays."""
 
     name: str
     stored: str
@@ -242,7 +242,7 @@ class Side:
 @final
 @record
 class MmaView:
-    """What `templates/cuda/product/mma.cu.jinja` prints."""
+    """The view that `templates/cuda/product/mma.cu.jinja` prints."""
 
     type: str
     terms: int
@@ -344,8 +344,8 @@ class Mma(TensorCores):
         return (lines, self.terms) if self.lying(n).turned else (self.terms, lines)
 
     def lying(self, n: int) -> Lying:
-        """How an operand lies; a second right one may have been given where copies are narrower. What
-        is made is stored by 16 bytes.
+        """The layout of an operand; a second right one may have been given where copies are
+        narrower. What is made is stored by 16 bytes.
         """
         if n in self.makings:
             return Lying(self.makings[n].turned, WIDEST // self.dtype.itemsize)
@@ -448,7 +448,7 @@ def part_of(sums: int, parts: int, terms: int) -> int:
 @final
 @record
 class PartsView:
-    """What `templates/cuda/product/parts.cu.jinja` prints."""
+    """The view that `templates/cuda/product/parts.cu.jinja` prints."""
 
     wide: int
     after: Epilogue

@@ -36,8 +36,8 @@ MAPPED: Final = 4  # axes of an operand at most: terms, lines and two of batches
 @final
 @record
 class Matrix:
-    """How an operand lies: `turned`, its lines are neighbours in memory and not the terms of a sum;
-    `batch`, the places along the axes of batches that it has.
+    """The layout of an operand: `turned`, its lines are neighbours in memory and not the terms of a
+    sum; `batch`, the places along the axes of batches that it has.
     """
 
     turned: bool = False
@@ -81,7 +81,7 @@ class Spread:
 @final
 @record
 class MadeLeft:
-    """How a left operand is made, and of what: a row of its tiles has so many bytes. `ragged`: the
+    """The making of a left operand: a row of its tiles has so many bytes. `ragged`: the
     last terms of a sum are fewer than a stage has; `crossed`: some lanes read later terms first, so
     that no two meet in a bank; `ahead`: of how many fragments products go on meanwhile.
     """
@@ -98,7 +98,7 @@ class MadeLeft:
 @final
 @record
 class WgmmaView:
-    """What `templates/cuda/product/wgmma.cu.jinja` prints."""
+    """The view that `templates/cuda/product/wgmma.cu.jinja` prints."""
 
     type: str
     right: str
@@ -270,7 +270,7 @@ class WarpgroupProduct(TensorCores):
         )  # fmt: skip
 
     def made_left(self, batch: list[str]) -> MadeLeft | None:
-        """How the left operand is made, if it is, of arrays among the arguments."""
+        """The making of the left operand, if it is made, of arrays among the arguments."""
         if not self.makings:
             return None
         making, how = self.makings[0], self.prologues[0].made

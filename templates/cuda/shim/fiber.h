@@ -1,6 +1,6 @@
-/* A fibre: a function on a stack of its own, left and entered again by a switch of a few instructions. */
-#ifndef GE2_SHIM_FIBRE_H
-#define GE2_SHIM_FIBRE_H
+/* A fiber: a function on a stack of its own, left and entered again by a switch of a few instructions. */
+#ifndef GE2_SHIM_FIBER_H
+#define GE2_SHIM_FIBER_H
 
 #include <stddef.h>
 #include <stdint.h>
@@ -101,8 +101,8 @@ enum { GE2_SHIM_RETURN = 11, GE2_SHIM_FRAME = 20 };
 extern "C" void ge2_shim_switch(void **from, void *to) asm("ge2_shim_switch");
 #endif
 
-/* A stack, or the place of the thread that runs the fibres, whose stack is the system's. */
-struct Fibre {
+/* A stack, or the place of the thread that runs the fibers, whose stack is the system's. */
+struct Fiber {
 #ifdef GE2_SHIM_ASSEMBLY
     void *place;
 #else
@@ -116,9 +116,9 @@ struct Fibre {
 enum : uint64_t { GE2_SHIM_CANARY = 0x6e696b6f6f6c6261 };
 
 /* The lowest word of a stack says whether it was used up: there are too many of them for a guard page each. */
-GE2_SHIM_RAW static inline bool whole(const Fibre &f) { return *(const uint64_t *)f.stack == GE2_SHIM_CANARY; }
+GE2_SHIM_RAW static inline bool whole(const Fiber &f) { return *(const uint64_t *)f.stack == GE2_SHIM_CANARY; }
 
-GE2_SHIM_RAW static inline void begin(Fibre &f, char *stack, unsigned number, void (*entry)()) {
+GE2_SHIM_RAW static inline void begin(Fiber &f, char *stack, unsigned number, void (*entry)()) {
     f.stack = stack;
     f.size = GE2_SHIM_STACK;
     f.fake = nullptr;
@@ -142,7 +142,7 @@ GE2_SHIM_RAW static inline void begin(Fibre &f, char *stack, unsigned number, vo
 }
 
 /* Goes on in `to`, until something goes on in `from`. `last`: nothing ever will. */
-static inline void go(Fibre &from, Fibre &to, bool last) {
+static inline void go(Fiber &from, Fiber &to, bool last) {
 #ifdef GE2_SHIM_ASAN
     __sanitizer_start_switch_fiber(last ? nullptr : &from.fake, to.stack, to.size);
 #endif
@@ -157,8 +157,8 @@ static inline void go(Fibre &from, Fibre &to, bool last) {
 #endif
 }
 
-/* The first thing that a fibre does. Learns where the stack of `home` is. */
-static inline void arrived(Fibre &home) {
+/* The first thing that a fiber does. Learns where the stack of `home` is. */
+static inline void arrived(Fiber &home) {
 #ifdef GE2_SHIM_ASAN
     const void *bottom;
     size_t size;
