@@ -17,8 +17,8 @@ from ge2.ops.graphs.region import Region, readers_of
 from ge2.ops.pointlike import Pointlike
 from ge2.ops.shape import BroadcastInDim, Slice
 from ge2.passes.context import Context
-from ge2.passes.reads import pushed, slices_of
 from ge2.passes.simplify import Sweep
+from ge2.passes.slices import pushed, slices_of
 from ge2.targets.cuda.kernels.products import no_fp8, no_groups_fp8
 from ge2.targets.cuda.kernels.tensor_cores import Apart
 from ge2.targets.cuda.limits import Limits
