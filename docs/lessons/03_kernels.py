@@ -50,8 +50,8 @@ print(f.report())
 
 # What the first call with that number of rows spent, stage by stage, and where its code was found.
 
-print(f.report().bill)
-assert f.report().bill.count("compiled") == 0
+print(f.report().compile_times)
+assert f.report().compile_times.count("compiled") == 0
 
 # What a call needs: an arena that is allocated once, and the arrays that it returns. Nothing else.
 

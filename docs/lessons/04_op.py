@@ -85,7 +85,7 @@ print(*(kernel for kernel in f.lower(x).kernels if "smooth" in kernel.ops))
 # one runs it, a fiber a thread.
 
 if toolchain() is not None:
-    with ge2.config.using(executor="shim"):
+    with ge2.config.using(executor="emulator"):
         low = f.lower(x)
         assert np.array_equal(low.compile()(x), smooth(2 * x) + 1)
     print(*(kernel for kernel in low.kernels if "smooth" in kernel.ops))

@@ -207,7 +207,7 @@ AMPERE: Final = 80  # the first generation whose warps have tensor cores that ke
 
 def has_tensor_cores() -> bool:
     """True if an array may be on a GPU of compute capability 8.0 or newer, or on an emulator."""
-    if config.executor == "shim" or _is_new(_expected.get().strip("sm_af")):
+    if config.executor == "emulator" or _is_new(_expected.get().strip("sm_af")):
         return True
     for cuda in loaded("cupy", "cuda"):
         if id(cuda) not in _new:

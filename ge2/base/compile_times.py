@@ -52,7 +52,7 @@ class Had:
 
 @final
 @record
-class Bill(Printed):
+class CompileTimes(Printed):
     """The seconds that the first call of a signature spent before it could run. Printed, a table.
 
     `capture`: making graphs of launches on a GPU, which later calls do; no part of the total.
@@ -124,7 +124,7 @@ def kernels_words(kernels: Sequence[Had], device: str = "") -> str:
 
 @final
 class Spent:
-    """A bill as it is kept for each signature, of which there may be many: in few bytes."""
+    """The compile times that are kept for each signature, of which there may be many: in few bytes."""
 
     __slots__ = ("kernels", "names", "values")
 
@@ -143,16 +143,16 @@ class Spent:
         n, pairs = self.names.index(""), list(zip(self.names, self.values, strict=True))
         return dict(pairs[:n]), dict(pairs[n + 1 :])
 
-    def bill(self, title: str, capture: float = 0.0) -> Bill:
+    def compile_times(self, title: str, capture: float = 0.0) -> CompileTimes:
         spent, passes = self.parts()
         stages = tuple((name, spent[name]) for name in STAGES if name in spent)
         kernels = tuple(sorted(self.kernels, key=lambda each: -each.seconds))
-        return Bill(title, stages, tuple(passes.items()), kernels, capture)
+        return CompileTimes(title, stages, tuple(passes.items()), kernels, capture)
 
 
 @once
 def _shared(names: tuple[str, ...]) -> tuple[str, ...]:
-    """The same tuple for all bills with these stages."""
+    """The same tuple for all compile times with these stages."""
     return names
 
 

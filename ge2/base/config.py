@@ -28,6 +28,7 @@ from ge2.base.source import Ge2Warning, logger, warn
 
 TRUE = ("1", "true", "yes", "on")
 FALSE = ("0", "false", "no", "off", "")
+OLD: Final = {("executor", "shim"): "emulator"}  # values that once had another name
 T = TypeVar("T")
 
 
@@ -44,7 +45,7 @@ class Settings:
 
     check:        bool = setting(False, "verify every graph at each step, spoil donated arrays", keyed=True)
     disable_jit:  bool = setting(False, "run op by op with NumPy's own functions")
-    executor:     str = setting("c", "what runs a program", ("c", "blocked", "shim", "reference"), keyed=True)
+    executor:     str = setting("c", "what runs a program", ("c", "blocked", "emulator", "reference"), keyed=True)
     threads:      int = setting(0, "threads to use; 0: as many as the process may", keyed=True)
     log_compiles: bool = setting(False, "log each trace and compilation, and why it was needed")
     passes_off:   tuple[str, ...] = setting((), "passes to leave out, separated by commas", keyed=True)
@@ -100,7 +101,7 @@ def _parse(name: str, text: str) -> Any:
 
 def _checked(name: str, value: Any) -> Any:
     """The value, if the setting takes it; ValueError in words if not."""
-    f = FIELDS[name]
+    f, value = FIELDS[name], OLD.get((name, value), value) if isinstance(value, str) else value
     if isinstance(f.default, tuple) and isinstance(value, str):
         value = _parse(name, value)
     if isinstance(f.default, tuple) and isinstance(value, list):

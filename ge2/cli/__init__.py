@@ -22,7 +22,7 @@ from types import ModuleType
 from typing import Any, Final, TextIO, final
 
 import ge2
-from ge2.base.config import config
+from ge2.base.config import OLD, config
 from ge2.base.errors import Ge2Error, InputError
 from ge2.base.record import record
 from ge2.choice.arguments import EXAMPLE, arguments
@@ -345,8 +345,9 @@ def add_function(parser: argparse.ArgumentParser) -> None:
 
 
 def add_executor(parser: argparse.ArgumentParser, *executors: str) -> None:
-    words = "in place of GE2_EXECUTOR; shim: for a GPU"
-    parser.add_argument("--executor", choices=executors, help=words)
+    words = "in place of GE2_EXECUTOR; emulator: for a GPU"
+    known = lambda name: OLD.get(("executor", name), name)  # noqa: E731
+    parser.add_argument("--executor", type=known, choices=executors, help=words)
 
 
 def add_output(parser: argparse.ArgumentParser) -> None:

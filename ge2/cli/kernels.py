@@ -99,7 +99,7 @@ def tune_arguments(parser: argparse.ArgumentParser) -> None:
     option = parser.add_argument
     option("--budget", type=float, default=30.0, help="seconds to measure (%(default)s)")
     option("--again", action="store_true", help="measure what is in the record, too")
-    add_executor(parser, "c", "shim")
+    add_executor(parser, "c", "emulator")
     option(
         "--report", action="store_true", help="print how far predictions are off, of all measured"
     )
@@ -400,7 +400,7 @@ def row_data(of: Row) -> dict[str, Any]:
 def explain_arguments(parser: argparse.ArgumentParser) -> None:
     add_function(parser)
     option = parser.add_argument
-    add_executor(parser, "c", "blocked", "shim")
+    add_executor(parser, "c", "blocked", "emulator")
     option("--arch", default="", help="as CUDA for such a GPU, which need not be here: sm_90a")
     option("--time", action="store_true", help="run it on drawn arrays, and time each kernel")
     option("--all", action="store_true", help="with equations, and kernels of other operations")

@@ -62,7 +62,7 @@ def show_arguments(parser: argparse.ArgumentParser) -> None:
     option, stages = parser.add_argument, (*STAGES, "all")
     option("--stage", choices=stages, action="append", help="show this alone; may be repeated")
     option("--all", action="store_true", help="of choices: families of other operations by name")
-    add_executor(parser, "c", "blocked", "shim")
+    add_executor(parser, "c", "blocked", "emulator")
     add_output(parser)
 
 

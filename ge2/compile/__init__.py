@@ -14,7 +14,7 @@ from ge2.base.arrays import FLOAT32, FLOAT64, host
 from ge2.base.config import config
 from ge2.base.detect import toolchain
 from ge2.base.errors import DeviceError
-from ge2.base.record import record
+from ge2.base.record import collector_paused, record
 from ge2.base.source import warn
 from ge2.choice.built import Decisions, deciding, keep_speed, probed
 from ge2.choice.problem import Speed
@@ -232,6 +232,7 @@ class How:
         return replace(made, label=how.called)
 
 
+@collector_paused  # `lower` and `explain` come here without a call
 def compile_graph(
     graph: Graph,
     *,
@@ -251,7 +252,7 @@ def compile_graph(
     `limit` how many bytes scratch and results may take (MemoryLimitError); `part`,
     whether another program runs it, which may be `limited`. The executor, the number of
     threads and the passes are those of `config` now. `device` runs CUDA; None is this
-    machine's processor, or what stands for a GPU where the executor is "shim".
+    machine's processor, or what stands for a GPU where the executor is "emulator".
     """
     device = device or stand_in()
     if not part:
@@ -341,7 +342,7 @@ def refuse_results(graph: Graph, device: Device, name: str, written: int = 0) ->
 
 def stand_in() -> Device | None:
     """The emulator, which runs CUDA on a machine without a GPU, if that is wanted."""
-    if config.executor != "shim":
+    if config.executor != "emulator":
         return None
     from ge2.targets.cuda.emulator import EMULATED, ShimDevice
 

@@ -33,6 +33,9 @@ UNWISE: Final = 1 << 100  # dearer than any number of bytes
 
 def recompute(graph: Graph, context: Context = NOTHING) -> Graph:
     """The graph in which no large value waits for readers that can make it as well."""
+    least = context.tuning.fusion.recomputed
+    if all(v.type.nbytes < least for e in graph.eqns for v in e.outs):
+        return graph  # nothing that a region makes is large enough
     work = Recomputation(fuse(graph, context), context)
     work.run()
     return Flat(work).graph(graph) if work.cloned else graph

@@ -251,8 +251,12 @@ class Scheduler:
         maker = self.graph.eqns[source.first].op if source.first >= 0 else None
         regional = isinstance(maker, strided) and not is_contraction(maker)
         fits = isinstance(op, Reshape) or (isinstance(op, Transpose) and regional)
-        if not fits or var not in self.returned or x in self.layouts or self.reads[x] > 1:
+        if not fits or var not in self.returned or x in self.layouts:
             return False
+        if self.reads[x] > 1 and not (regional and isinstance(op, Reshape)):
+            return False
+        if any(b.base is source for b in self.buffers.values()):
+            return False  # a view that was made before
         if source.storage != "arena" or self.kinds[source.first] != "kernel":
             return False
         place = self.add(var, "output", source.first)
@@ -509,8 +513,9 @@ class Scheduler:
         if self.target != "cuda":
             return self.donated
         mate = own(self.mates, out, self.donated)
-        large = self.tuning.placement.patched
-        return [*mate, *(x for x in self.donated if x not in mate and x.type.nbytes >= large)]
+        if out.type.nbytes < self.tuning.placement.patched:
+            return mate  # others would be of its type, and as small
+        return [*mate, *(x for x in self.donated if x not in mate)]
 
     def in_place(self, n: int, i: int, x: Var) -> bool:
         """True if result `i` of step `n`, which is first written there,

@@ -253,7 +253,7 @@ class Entry:
             with spent("import"):
                 from ge2.passes.fold import iotas  # as the passes
 
-            native = config.executor in ("c", "shim")
+            native = config.executor in ("c", "emulator")
             self.known = iotas(self.graph, self.captured) if native else ()
         return self.known
 

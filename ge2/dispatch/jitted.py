@@ -292,7 +292,7 @@ class Jitted(Generic[P, R]):
                 entry.ready(tally)
         entry.spent = tally.so_far()
         if config.log_compiles:
-            say("%s", entry.spent.bill(tally.title))
+            say("%s", entry.spent.compile_times(tally.title))
         return entry
 
     def _remember(self, entry: Entry) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 import numpy as np
 
-from ge2.base.compile_times import Bill, Spent
+from ge2.base.compile_times import CompileTimes, Spent
 from ge2.base.errors import InputError
 from ge2.base.pytree import Structure, structure
 from ge2.base.pytree import map_structure as tree_map
@@ -285,10 +285,9 @@ class Report(Printed):
     regions: int
     kernels: tuple[str, ...]
     op_by_op: int  # steps that are one operation of a library
-    bill: Bill  # what the first call of the signature spent; printed, a table
-    rolled: tuple[
-        str, ...
-    ] = ()  # Python loops that are compiled as loops: how many iterations, and where they are
+    compile_times: CompileTimes  # what the first call of the signature spent; printed, a table
+    # Python loops that are compiled as loops: how many iterations, and where they are
+    rolled: tuple[str, ...] = ()
     # what is computed in float64 on a GPU that is slow at it, a sentence each
     slow: tuple[str, ...] = ()
     launches: tuple[str, ...] = ()  # on a GPU: of each group of launches, how its calls went so far
@@ -296,6 +295,11 @@ class Report(Printed):
     widened: tuple[str, ...] = ()
     writes: tuple[str, ...] = ()  # the arguments that a call changes in place
     written: str = ""  # the same in words, with the lines that do it
+
+    @property
+    def bill(self) -> CompileTimes:
+        """`compile_times`, by its earlier name."""
+        return self.compile_times
 
     def __str__(self) -> str:
         regions, steps = counted(self.regions, "region"), counted(self.op_by_op, "step")
@@ -328,12 +332,12 @@ def report(title: str, entry: Entry) -> Report:
         if isinstance(eqn.op, RepeatLoop)
         or (isinstance(eqn.op, ScanLoop) and eqn.source not in scans)
     )
-    bill = (entry.spent or Spent()).bill(title, executable.capture)
+    times = (entry.spent or Spent()).compile_times(title, executable.capture)
     writes = entry.writes
     more = executable.slow, executable.launches, widened(entry.graph, entry.input_names)
     written = (writes.written, str(writes)) if writes else ((), "")
     return Report(
-        title, traced, compiled, how, executable.regions, executable.kernel_names, executable.op_by_op, bill,
+        title, traced, compiled, how, executable.regions, executable.kernel_names, executable.op_by_op, times,
         rolled, *more, *written,
     )  # fmt: skip
 

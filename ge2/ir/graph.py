@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Protocol, final
 import numpy as np
 
 from ge2.base.arrays import PYTHON, known, on_gpu
-from ge2.base.errors import BY_VALUES, NoRuleError, ParseError, TypeRuleError, VerifyError, locate
+from ge2.base.errors import BY_VALUES, NoRuleError, TypeRuleError, VerifyError, locate
 from ge2.base.pytree import register_leaf
 from ge2.base.record import outlines, record, single
 from ge2.base.source import Source
@@ -482,6 +482,13 @@ def renamed(env: Mapping[Any, Atom], eqn: Eqn) -> Eqn:
     return eqn
 
 
+def applied(eqns: list[Eqn], op: Op, *inputs: Atom, source: Source | None = None) -> Var:
+    """The result of an operation, whose equation is added to others."""
+    out = Var(*op.infer(*types_of(inputs)))
+    eqns.append(Eqn(op, inputs, (out,), source))
+    return out
+
+
 def makers_of(graph: Graph) -> dict[Any, Eqn]:
     """The equation that makes each value of a graph but its inputs."""
     return {v: e for e in graph.eqns for v in e.outs}
@@ -526,6 +533,8 @@ def verify(graph: Graph, before: Graph | None = None) -> Graph:
         try:
             verify_equation(defined, eqn, id(eqn) in seen)
         except VerifyError as error:
+            from ge2.ir.text import shown
+
             raise VerifyError(f"equation {n}, {shown(eqn)}: {error}", where=eqn.source) from None
     for i, atom in enumerate(graph.outputs):
         check_defined(defined, atom, f"output {i}")
@@ -586,13 +595,3 @@ def types_of(atoms: Iterable[Atom]) -> tuple[ArrayType, ...]:
 
 def listed(types: Iterable[object]) -> str:
     return ", ".join(map(str, types)) or "nothing"
-
-
-def shown(eqn: Eqn) -> str:
-    from ge2.ir.text import op_text
-
-    try:
-        op = op_text(eqn.op)
-    except ParseError:
-        op = eqn.op.name
-    return f"{op} of {listed(getattr(a, 'type', a) for a in eqn.inputs)}"

@@ -23,7 +23,7 @@ import numpy as np
 
 from ge2.base.arrays import FLOAT64, LONG, PYTHON, python_type, short
 from ge2.base.errors import DEEPER, ParseError
-from ge2.ir.graph import Atom, Eqn, Graph, Literal, Op, Var
+from ge2.ir.graph import Atom, Eqn, Graph, Literal, Op, Var, listed
 from ge2.ir.types import ArrayType
 
 # words of the text form, never names of values
@@ -402,3 +402,12 @@ def _number(value: Any, kind: Any) -> Any:
 def _place(text: str, at: int) -> str:
     line = text.count("\n", 0, at) + 1
     return f"line {line}, column {at - text.rfind(chr(10), 0, at)}"
+
+
+def shown(eqn: Eqn) -> str:
+    """An equation as errors name it: its operation, and the types of its inputs."""
+    try:
+        op = op_text(eqn.op)
+    except ParseError:
+        op = eqn.op.name
+    return f"{op} of {listed(getattr(a, 'type', a) for a in eqn.inputs)}"

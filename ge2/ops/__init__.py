@@ -137,7 +137,6 @@ class ArrayMethods:
     def zeros(self) -> Any: return self.filled(0)
     def ones(self) -> Any: return self.filled(1)
     def fold_sum(self, axes: Dims) -> Any: return ReduceSum(tuple(sorted(axes)))(self) if axes else self
-    def fold_prod(self, axes: Dims) -> Any: return ReduceProd(tuple(sorted(axes)))(self) if axes else self
     def fold_max(self, axes: Dims) -> Any: return ReduceMax(tuple(sorted(axes)))(self) if axes else self
     def fold_or(self, axes: Dims) -> Any: return ReduceOr(tuple(sorted(axes)))(self) if axes else self
     # fmt: on

@@ -158,6 +158,9 @@ class Moves:
 
     readers: int = 3  # kernels that each read the parts, and compute what is made of them
     small: int = 1 << 18  # elements of a join that is one kernel only to save launches
+    columns: int = (
+        4  # elements of a part along the last axis, at most, of a join that is one kernel
+    )
     deep: int = 8  # joins of joins that are seen through
     pads: int = 48  # arrays of a region that lie elsewhere: each is an address and its bounds
     equations: int = 400  # of a region
@@ -263,11 +266,14 @@ TUNING = Tuning()
 class Caps(Protocol):
     """Limits of a GPU.
 
-    `double`: how many times as long as float32 a multiply-add of float64 takes.
+    `double`: how many times as long as float32 a multiply-add of float64 takes. `l2`: bytes of its
+    cache.
     """
 
     @property
     def multiprocessors(self) -> int: ...
+    @property
+    def l2(self) -> int: ...
     @property
     def double(self) -> int: ...
 

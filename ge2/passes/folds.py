@@ -26,6 +26,7 @@ from ge2.ir import (
     Op,
     Values,
     Var,
+    applied,
     makers_of,
     renamed,
     without_dead_code,
@@ -434,9 +435,7 @@ class Parts:
     # -- their terms
 
     def add(self, op: Op, *inputs: Atom) -> Var:
-        var = Var(*op.infer(*(x.type for x in inputs)))
-        self.eqns.append(Eqn(op, inputs, (var,), self.source))
-        return var
+        return applied(self.eqns, op, *inputs, source=self.source)
 
     def term(self, x: Atom, axis: int, k: int) -> Atom:
         """The elements of x at a place along an axis, which they do not have."""

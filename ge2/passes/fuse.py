@@ -27,6 +27,7 @@ from ge2.passes.fold import early, on_host
 from ge2.passes.fusion_group import (
     NONE,
     Group,
+    Incoming,
     Uses,
     better_shared,
     costly,
@@ -195,8 +196,10 @@ class Fusion:
         """Puts an equation into a group it fits, and joins the groups it reads
         from where they fit too.
         """
-        shape = eqn.inputs[0].type.shape if folds(eqn.op) else eqn.outs[0].type.shape
+        reduces = folds(eqn.op)
+        shape = eqn.inputs[0].type.shape if reduces else eqn.outs[0].type.shape
         uses: Uses = [self.source(a) for a in elements_of(eqn) if type(a) is Var]
+        one = Incoming(index, eqn, uses, shape, self.tables(eqn), reduces, picked(eqn), costly(eqn))
         made = [
             g for var, _ in uses if (g := self.group(var)) is not None and g is not self.scalars
         ]
@@ -208,21 +211,21 @@ class Fusion:
         ]
         home = None
         for group in dict.fromkeys([*sorted(producers, key=lambda g: -g.level), *siblings]):
-            if self.joined(group, index, eqn, uses, shape):
+            if self.joined(group, one):
                 home = group
                 break
         if home is None:
-            read = [*self.tables(eqn), *(var for var, _ in uses)]
+            read = [*one.tables, *(var for var, _ in uses)]
             level = 1 + max(map(self.level_of, read), default=0)
             home = Group(level, self.tuning, self.parts.get(index, 0))
-            self.joined(home, index, eqn, uses, shape)
+            self.joined(home, one)
         for var, dims in uses:
             made_by = self.group(var)
             if made_by is not None and made_by is not home:
                 made_by.consumers.add(home)
             elif made_by is None and len(dims) == len(shape):
                 self.readers[var] = home
-        for table in self.tables(eqn):
+        for table in one.tables:
             home.tables.add(table)
             if (made_by := self.group(table)) is not None:
                 made_by.consumers.add(home)
@@ -248,16 +251,18 @@ class Fusion:
         x = eqn.inputs[0] if isinstance(eqn.op, Gather) else None
         return [self.source(x)[0]] if isinstance(x, Var) else []
 
-    def joined(self, group: Group, index: int, eqn: Eqn, uses: Uses, shape: Dims) -> bool:
+    def joined(self, group: Group, one: Incoming) -> bool:
         """Puts an equation into a group, if it fits."""
-        level, tables = group.level, self.tables(eqn)
-        for var in (*tables, *(var for var, _ in uses)):
-            if self.group(var) is not group:
-                level = max(level, 1 + self.level_of(var))
+        level, index, eqn, uses, shape = group.level, one.index, one.eqn, one.uses, one.shape
+        for var in (*one.tables, *[var for var, _ in uses]):
+            found = self.group(var)
+            if found is not group:
+                before = self.level.get(var, 0) if found is None else found.level
+                level = max(level, 1 + before)
         if (
-            group.full(folds(eqn.op))
-            or not group.made.isdisjoint(tables)
-            or group.keeps_apart(picked(eqn), costly(eqn))
+            group.full(one.reduces)
+            or not group.made.isdisjoint(one.tables)
+            or group.keeps_apart(one.picked, one.costly)
             or group.part != self.parts.get(index, 0)
             or level >= group.limit(self.leaders)
         ):
@@ -267,7 +272,7 @@ class Fusion:
             return False
         (var,), op = eqn.outs, eqn.op
         whole = group.closes(uses)
-        over, out = folding(op, entry) if folds(op) else (NO_AXES, entry)
+        over, out = folding(op, entry) if one.reduces else (NO_AXES, entry)
         if group.tails and over and over not in group.folded.values():
             return False
         if isinstance(op, ArgReduce):
@@ -287,8 +292,8 @@ class Fusion:
             if isinstance(op, ArgReduce):
                 whole, group.ceiling = NO_AXES, 0  # it stays alone
         group.level, group.whole, group.axes = level, whole, axes
-        group.picked = max(group.picked, picked(eqn))
-        group.costly = max(group.costly, costly(eqn))
+        group.picked = max(group.picked, one.picked)
+        group.costly = max(group.costly, one.costly)
         group.add(index, var, entry, out, uses)
         self.group_of[index] = self.home[var] = group
         if over or tail:

@@ -9,11 +9,12 @@ from dataclasses import replace
 from functools import cache
 from itertools import accumulate, count
 from operator import eq
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 
 from ge2.base.arrays import HALF
+from ge2.base.record import mutable
 from ge2.ir import Atom, Dims, Eqn, Graph, Op, Var
 from ge2.ir.graph import BRANCHING
 from ge2.ops.elementwise import SHIFT_LEFT, SHIFT_RIGHT, ConvertElementType
@@ -193,6 +194,23 @@ class Group:
             self.halves += 1
         if self.embed.setdefault(var, at) != at:
             self.twisted.add(var)
+
+
+@final
+@mutable
+class Incoming:
+    """An equation that is to be in a group, and what each group is asked of it: `tables` are read at
+    indices, `picked` and `costly` are numbers of elements.
+    """
+
+    index: int
+    eqn: Eqn
+    uses: Uses
+    shape: Dims
+    tables: list[Var]
+    reduces: bool
+    picked: int
+    costly: int
 
 
 def picked(eqn: Eqn) -> int:
@@ -435,7 +453,8 @@ def only_readers(graph: Graph) -> dict[Atom, Eqn]:
     found: dict[Atom, Eqn | None] = dict.fromkeys(graph.outputs)
     for eqn in graph.eqns:
         for a in eqn.inputs:
-            found[a] = None if a in found else eqn
+            if type(a) is Var:  # a literal's hash is worked out in Python
+                found[a] = None if a in found else eqn
     return {a: eqn for a, eqn in found.items() if eqn is not None}
 
 
@@ -444,7 +463,7 @@ def depths(graph: Graph, fusible: Callable[[Eqn], bool]) -> dict[Atom, int]:
     found: dict[Atom, int] = {}
     for eqn in graph.eqns:
         apart = not (fusible(eqn) or eqn.op.is_view or isinstance(eqn.op, Iota))
-        depth = max((found.get(a, 0) for a in eqn.inputs), default=0) + apart
+        depth = max([found.get(a, 0) for a in eqn.inputs if type(a) is Var], default=0) + apart
         if depth:
             found.update(dict.fromkeys(eqn.outs, depth))
     return found

@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, final
 
 import numpy as np
@@ -13,7 +14,7 @@ import numpy as np
 from ge2.base.arrays import FLOAT32, FLOAT64, HALF, INT64
 from ge2.base.record import record
 from ge2.base.source import Source
-from ge2.ir import ArrayType, Atom, Dims, Eqn, Graph, Op, Var, makers_of, renamed
+from ge2.ir import ArrayType, Atom, Dims, Eqn, Graph, Op, Var, applied, makers_of, renamed
 from ge2.ir.graph import DIVISION, without_dead_code
 from ge2.ops.dot import DotGeneral
 from ge2.ops.elementwise import ADD, MUL, ConvertElementType
@@ -167,9 +168,7 @@ class Sums:
         return self.add(BroadcastInDim(space, dims), value)
 
     def add(self, op: Op, *inputs: Atom) -> Var:
-        var = Var(*op.infer(*(x.type for x in inputs)))
-        self.made.append(Eqn(op, inputs, (var,), self.eqn.source))
-        return var
+        return applied(self.made, op, *inputs, source=self.eqn.source)
 
 
 def plain(value: Atom, axes: Mapping[int, int], makers: Makers) -> Factor:
@@ -288,11 +287,7 @@ def by_terms(eqn: Eqn) -> list[Eqn]:
     assert isinstance(op, DotGeneral)
     made, rows = list[Eqn](), a.type.ndim - 1
     ((left,), (right,)), across = op.contract, range(rows, out.type.ndim)
-
-    def add(new: Op, *inputs: Atom) -> Var:
-        var = Var(*new.infer(*(x.type for x in inputs)))
-        made.append(Eqn(new, inputs, (var,), eqn.source))
-        return var
+    add = partial(applied, made, source=eqn.source)
 
     def term(x: Atom, axis: int, k: int, dims: Iterable[int]) -> Var:
         shape = x.type.shape
@@ -320,11 +315,7 @@ def spelt_out(eqn: Eqn) -> list[Eqn]:
     space = (*out.type.shape, *terms)
     batch, rank = len(op.beside[0]), len(out.type.shape)
     made = list[Eqn]()
-
-    def add(new: Op, *inputs: Atom) -> Var:
-        var = Var(*new.infer(*(x.type for x in inputs)))
-        made.append(Eqn(new, inputs, (var,), eqn.source))
-        return var
+    add = partial(applied, made, source=eqn.source)
 
     def spread(x: Atom, order: Dims, dims: Dims) -> Var:
         turned = x if order == tuple(range(len(order))) else add(Transpose(order), x)

@@ -33,7 +33,7 @@ from ge2.ops.graphs.region import InRuns, Region, is_loop, readers_of
 from ge2.ops.index import UpdateSlice
 from ge2.ops.pointlike import Pointlike
 from ge2.ops.random import Draw
-from ge2.ops.shape import BroadcastInDim, Concatenate, Iota, Pad, Reshape, Slice
+from ge2.ops.shape import Barrier, BroadcastInDim, Concatenate, Iota, Pad, Reshape, Slice
 from ge2.passes.context import NOTHING, Context, Moves
 from ge2.passes.fusion_group import NONE
 from ge2.passes.indices import Along, Run, orientation, seen_axes, spread, together
@@ -50,11 +50,29 @@ def moves_inside(graph: Graph, context: Context = NOTHING) -> Graph:
 def swept(graph: Graph, context: Context) -> Graph:
     if not any(is_move(e) for e in graph.eqns):
         return graph
+    graph = untied(graph)
     sweep = Sweep(graph, context.tuning.moves)
     eqns = tuple(map(sweep.rewritten, graph.eqns))
     if not sweep.changed:
         return graph
     return without_dead_code(Graph(graph.inputs, eqns, graph.outputs, graph.consts))
+
+
+def untied(graph: Graph) -> Graph:
+    """The graph whose barriers wait for no move of which nothing is read behind them: they kept apart
+    what is in regions now.
+    """
+    read = {a for e in graph.eqns for a in e.inputs} | {*graph.outputs}
+    moves = {e.outs[0] for e in graph.eqns if is_move(e)}
+    eqns = list[Eqn]()
+    for e in graph.eqns:
+        if isinstance(e.op, Barrier):
+            pairs = zip(e.inputs, e.outs, strict=True)
+            kept = [(a, v) for a, v in pairs if v in read or a not in moves]
+            if len(kept) < len(e.outs):
+                e = replace(e, inputs=tuple(a for a, _ in kept), outs=tuple(v for _, v in kept))
+        eqns.append(e)
+    return Graph(graph.inputs, tuple(eqns), graph.outputs, graph.consts)
 
 
 def is_move(eqn: Eqn) -> bool:
@@ -91,6 +109,8 @@ def is_movable(eqn: Eqn, graph: Graph) -> bool:
         return y.type.shape == shape and (
             isinstance(eqn.inputs[0], Literal) or eqn.inputs[0] in graph.inputs
         )
+    if isinstance(op, Reshape):
+        return y.type.shape == shape and is_repeated(eqn) and eqn.inputs[0] in graph.inputs
     if not isinstance(op, Pointlike) or isinstance(op, Draw):
         return False
     return {v.type.shape for v in (*eqn.inputs, y)} <= {shape, ()}
@@ -154,9 +174,17 @@ class Sweep:
             return 2 * u.type.size >= x.type.size and self.expands(u)
         if any(map(self.moved, eqn.inputs)):
             return True
-        # else it saves launches alone: parts are written, in wide accesses, where they belong
-        small = eqn.outs[0].type.size <= self.tuning.small
+        # else it saves launches alone: parts are written, in wide accesses, where they belong,
+        # but for columns of a few elements that are side by side
+        small = eqn.outs[0].type.size <= self.tuning.small or self.are_columns(eqn)
         return small and any(self.expands(x) or self.repeats(x) for x in eqn.inputs)
+
+    def are_columns(self, eqn: Eqn) -> bool:
+        """True of a join of narrow parts along the last axis."""
+        op, (y,) = eqn.op, eqn.outs
+        if not isinstance(op, Concatenate) or op.axis != y.type.ndim - 1:
+            return False
+        return max(x.type.shape[-1] for x in eqn.inputs) <= self.tuning.columns
 
     def turned(self, x: Atom) -> bool:
         """True of a part that is seen in another form: what makes it writes it so where it belongs,
@@ -251,7 +279,7 @@ class Sweep:
         eqn = self.makers.get(x)
         if eqn is None or self.reads[x] != 1:
             return False
-        if is_part(eqn):
+        if is_part(eqn) or (isinstance(eqn.op, Reshape) and is_repeated(eqn)):
             return self.expands(eqn.inputs[0])
         return is_plain(eqn) and self.few_times(eqn)
 
@@ -447,6 +475,9 @@ class Inside:
                 found = self.made(moved, (found, by), at) if low[e.op.axis] else found
             elif isinstance(e.op, BroadcastInDim):
                 found = self.repeated(e.op, outer.get(e.inputs[0], e.inputs[0]), low, shape, at)
+            elif isinstance(e.op, Reshape):
+                seen = replace(e, inputs=(outer[e.inputs[0]],))
+                found = self.viewed(seen, low, shape, at)
             else:
                 found = self.made(e.op, tuple(map(value, e.inputs)), at, e.source)
             env[e.outs[0]] = found

@@ -11,7 +11,19 @@ import numpy as np
 from ge2.base.arrays import COMPLEX, FLOAT32, FLOAT64, INTEGERS
 from ge2.base.errors import TypeRuleError
 from ge2.base.record import record
-from ge2.ir import ArrayType, Atom, Dims, Eqn, Graph, Literal, Op, Var, makers_of, without_dead_code
+from ge2.ir import (
+    ArrayType,
+    Atom,
+    Dims,
+    Eqn,
+    Graph,
+    Literal,
+    Op,
+    Var,
+    applied,
+    makers_of,
+    without_dead_code,
+)
 from ge2.ops.elementwise import BY_NAME, WHERE, ConvertElementType
 from ge2.ops.graphs.region import Region, readers_of
 from ge2.ops.reduce import ReduceMax, ReduceMin
@@ -199,10 +211,7 @@ class Ranks:
         self.find(x)
 
     def make(self, op: Op, *inputs: Atom) -> Var:
-        (type_,) = op.infer(*(a.type for a in inputs))
-        y = Var(type_)
-        self.eqns.append(Eqn(op, inputs, (y,), self.eqn.source))
-        return y
+        return applied(self.eqns, op, *inputs, source=self.eqn.source)
 
     def do(self, name: str, *inputs: Atom) -> Var:
         return self.make(BY_NAME[name], *inputs)
@@ -269,16 +278,12 @@ class Ranks:
         made = len(self.eqns)
         whole = parts[0] if len(parts) == 1 else self.make(Concatenate(axis), *parts)
         eqns, self.eqns = self.eqns[made:], self.eqns[:made]
-        start, stop = changed(op.start, axis, 0), changed(op.stop, axis, end - begin)
+        start, stop = resized(op.start, axis, 0), resized(op.stop, axis, end - begin)
         return [*eqns, Eqn(Slice(start, stop, op.step), (whole,), eqn.outs, eqn.source)]
 
 
 def number(dtype: np.dtype, value: Any) -> Literal:
     return Literal.of(dtype.type(value))
-
-
-def changed(sizes: Dims, axis: int, size: int) -> Dims:
-    return (*sizes[:axis], size, *sizes[axis + 1 :])
 
 
 # -------- Strided slices of joined and padded arrays are joined and padded strided slices.
@@ -394,10 +399,7 @@ class Sweep:
         return self.made(Slice(cut.start, stop, cut.step), cut.x)
 
     def made(self, op: Op, *inputs: Atom) -> Var:
-        (type_,) = op.infer(*(a.type for a in inputs))
-        y = Var(type_)
-        self.eqns.append(Eqn(op, inputs, (y,)))
-        return y
+        return applied(self.eqns, op, *inputs)
 
     def joined(self, eqn: Eqn, axis: int, cut: Cut) -> Atom:
         """The parts of a join that a cut has elements of."""

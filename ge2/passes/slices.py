@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 
 from ge2.ir import Atom, Eqn, Graph, Literal, Var
 from ge2.ops.elementwise import ADD, MUL
+from ge2.ops.graphs.region import readers_of
 from ge2.ops.index import Gather, Indexed
 from ge2.ops.pointlike import Pointlike
-from ge2.ops.shape import BroadcastInDim, Concatenate, Iota, Slice
+from ge2.ops.shape import BroadcastInDim, Concatenate, Iota, Pad, Slice
 from ge2.passes.context import NOTHING, Context
 
 # -------- Elementwise work of which only columns are read, of few, is done for those columns.
@@ -19,6 +20,9 @@ from ge2.passes.context import NOTHING, Context
 # slice of an array that is there is an index expression. Every element is made by the same
 # operations; none is made twice, since the slices have no more elements than the whole. Where slices
 # are only indices of rows or of updates, which no region computes, the whole is one kernel, not several.
+#
+# So it is of wider parts that are joined again in another order, as halves of a vector that is turned
+# are: the kernel of what is joined reads them where they are. So it is of sums of padded arrays.
 #
 # So it is where less than half is read of work on lines of any length, and of a gather at places
 # that are numbers of the program, as those of windows are:
@@ -30,8 +34,35 @@ Parts = dict[Slice, Var]  # of a value, by what is sliced
 
 def slices_first(graph: Graph, context: Context = NOTHING) -> Graph:
     """The graph with slices before the elementwise work whose results they are of."""
-    most, worked = context.tuning.sliced, worked_on(graph)
-    return pushed(graph, lambda y, parts: y in worked and is_covered(y, parts, most))
+    most, readers, returned = context.tuning.sliced, readers_of(graph), {*graph.outputs}
+
+    def moves(x: Var) -> bool:
+        """True of what ends, by elementwise work of its own, as a part of a joined array."""
+        found = readers.get(x, ())
+        if x in returned or len(found) != 1:
+            return x not in readers and x not in returned  # a slice that this pass made
+        (e,) = found
+        return isinstance(e.op, Concatenate | Pad) or (
+            isinstance(e.op, Pointlike) and moves(e.outs[0])
+        )
+
+    padded, worked = sums_of_pads(graph), worked_on(graph)
+
+    def may(y: Var, parts: Parts) -> bool:
+        if y not in worked or is_covered(y, parts, most) or is_little(y, parts):
+            return y in worked
+        return is_covered(y, parts) and (y in padded or all(map(moves, parts.values())))
+
+    return pushed(graph, may)
+
+
+def sums_of_pads(graph: Graph) -> set[Atom]:
+    """Padded arrays, and sums of nothing else."""
+    found: set[Atom] = set()
+    for e in graph.eqns:
+        if isinstance(e.op, Pad) or (e.op == ADD and found.issuperset(e.inputs)):
+            found.update(e.outs)
+    return found
 
 
 def worked_on(graph: Graph) -> set[Atom]:
@@ -107,13 +138,10 @@ def sliced_inputs(eqn: Eqn) -> Sequence[Atom]:
     return eqn.inputs[1:] if isinstance(eqn.op, Gather) else eqn.inputs
 
 
-def is_covered(y: Var, parts: Parts, most: int) -> bool:
-    """True if slices have no more elements than the whole, which has few columns, or less than
-    half as many.
-    """
-    size = sum(v.type.size for v in parts.values())
-    few = y.type.ndim > 1 and y.type.shape[-1] <= most
-    return size <= y.type.size if few else is_little(y, parts)
+def is_covered(y: Var, parts: Parts, most: int | None = None) -> bool:
+    """True if slices have no more elements than the whole, which has few columns."""
+    few = y.type.ndim > 1 and (most is None or y.type.shape[-1] <= most)
+    return few and sum(v.type.size for v in parts.values()) <= y.type.size
 
 
 def is_little(y: Var, parts: Parts) -> bool:

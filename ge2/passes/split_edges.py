@@ -8,7 +8,19 @@ from itertools import pairwise
 from typing import Any, Final, final
 
 from ge2.base.arrays import HALF
-from ge2.ir import Atom, Dims, Eqn, Graph, GraphOp, Literal, Op, Var, makers_of, without_dead_code
+from ge2.ir import (
+    Atom,
+    Dims,
+    Eqn,
+    Graph,
+    GraphOp,
+    Literal,
+    Op,
+    Var,
+    applied,
+    makers_of,
+    without_dead_code,
+)
 from ge2.ops.graphs.region import readers_of
 from ge2.ops.pointlike import Pointlike
 from ge2.ops.reduce import Reduce
@@ -224,10 +236,7 @@ class Cells:
         return part if part.type.shape == shape else self.emit(BroadcastInDim(shape, ()), part)
 
     def emit(self, op: Op, *inputs: Atom) -> Var:
-        (out,) = op.infer(*(a.type for a in inputs))
-        var = Var(out)
-        self.made.append(Eqn(op, inputs, (var,), self.source))
-        return var
+        return applied(self.made, op, *inputs, source=self.source)
 
     source = None
 

@@ -19,7 +19,7 @@ import numpy as np
 from ge2.base.arrays import FLOATS, FP8, INTEGERS
 from ge2.base.errors import TypeRuleError
 from ge2.base.record import record
-from ge2.ir import ArrayType, Atom, Dims, Eqn, Graph, Literal, Op, Var, makers_of, without_dead_code
+from ge2.ir import ArrayType, Atom, Dims, Eqn, Graph, Literal, Op, Var, without_dead_code
 from ge2.ops.dot import DotGeneral
 from ge2.ops.elementwise import ADD, BY_NAME, WHERE
 from ge2.ops.index import within
@@ -221,20 +221,16 @@ class Part:
 
 def join(graph: Graph, context: Context = NOTHING) -> Graph:
     fewest = context.tuning.joined
-    if sum(isinstance(e.op, Pad) for e in graph.eqns) < 2:
+    pads = [e for e in graph.eqns if isinstance(e.op, Pad)]
+    if len(pads) < 2:
         return graph
-    makers = makers_of(graph)
-    uses = Counter(a for e in graph.eqns for a in e.inputs if isinstance(a, Var))
-    uses.update(a for a in graph.outputs if isinstance(a, Var))
-    inner = {
-        a
-        for e in graph.eqns
-        if e.op == ADD
-        for a in e.inputs
-        if isinstance(a, Var) and uses[a] == 1
-    }
-    roots = {e.outs[0]: e for e in graph.eqns if e.op == ADD and e.outs[0] not in inner}
-    found = {v: made for v, e in roots.items() if (made := joined(e, makers, uses, fewest))}
+    sums = [e for e in graph.eqns if e.op == ADD]
+    makers = {e.outs[0]: e for e in (*pads, *sums)}
+    uses = Counter([a for e in graph.eqns for a in e.inputs if type(a) is Var])
+    uses.update(a for a in graph.outputs if type(a) is Var)
+    inner = {a for e in sums for a in e.inputs if type(a) is Var and uses[a] == 1}
+    roots = [e for e in sums if e.outs[0] not in inner]
+    found = {e.outs[0]: made for e in roots if (made := joined(e, makers, uses, fewest))}
     if not found:
         return graph
     eqns = tuple(

@@ -88,7 +88,12 @@ def plan(lifetimes: Sequence[Lifetime], alignment: int = ALIGNMENT) -> Plan:
     order = sorted(
         range(len(lifetimes)), key=lambda i: (-lifetimes[i].nbytes, lifetimes[i].first, i)
     )
-    other = lowest(lifetimes, order, lambda i, j: lifetimes[i].meets(lifetimes[j]), alignment)
+    first, last = [n.first for n in lifetimes], [n.last for n in lifetimes]
+
+    def meet(i: int, j: int) -> bool:
+        return first[i] <= last[j] and first[j] <= last[i]
+
+    other = lowest(lifetimes, order, meet, alignment)
     return min(found, other, key=lambda each: each.nbytes)
 
 

@@ -43,7 +43,7 @@ def clock(monkeypatch):
 
 
 def bill_of(tally):
-    return tally.so_far().bill(tally.title)
+    return tally.so_far().compile_times(tally.title)
 
 
 def test_a_stage_inside_another_stops_its_clock(clock):
@@ -156,7 +156,7 @@ def test_the_bill_printed():
         Had("sum_1", "compiled", 0.04),
         Had("max_2", "compiled", 1.2),
     ]
-    bill = tally.so_far().bill("step", 0.003)
+    bill = tally.so_far().compile_times("step", 0.003)
     assert (bill.count("compiled"), bill.count("disk"), bill.count("memory")) == (2, 1, 0)
     assert str(bill).splitlines() == [
         "step: ready in 1.28 s",

@@ -95,7 +95,11 @@ def test_a_misspelt_variable_warns_once_with_the_nearest_name() -> None:
         ("GE2_THREADS", "many", "GE2_THREADS='many': is no whole number; 0 is used"),
         ("GE2_THREADS", "-1", "GE2_THREADS='-1': must not be negative; 0 is used"),
         ("GE2_TUNING", "7", "GE2_TUNING='7': is given by config.using alone; () is used"),
-        ("GE2_EXECUTOR", "cuda", "must be 'c' or 'blocked' or 'shim' or 'reference'; 'c' is used"),
+        (
+            "GE2_EXECUTOR",
+            "cuda",
+            "must be 'c' or 'blocked' or 'emulator' or 'reference'; 'c' is used",
+        ),
     ],
 )
 def test_a_bad_value_warns_when_it_is_read_and_the_default_holds(
@@ -199,6 +203,11 @@ def test_the_key_follows_what_changes_compilation() -> None:
     assert hash(config.key) is not None
 
 
+def test_the_emulator_has_its_old_name_too():
+    with config.using(executor="shim"):
+        assert config.executor == "emulator"
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
@@ -213,7 +222,7 @@ def test_the_key_follows_what_changes_compilation() -> None:
         ({"check": 1}, "config.check must be True or False; got 1"),
         (
             {"executor": "cuda"},
-            "config.executor must be 'c' or 'blocked' or 'shim' or 'reference'; got 'cuda'",
+            "config.executor must be 'c' or 'blocked' or 'emulator' or 'reference'; got 'cuda'",
         ),
         ({"passes_off": (1,)}, "config.passes_off must be a tuple of strings"),
     ],

@@ -377,6 +377,26 @@ def test_what_is_joined_is_made_there() -> None:
     assert texts(lambda x, i: x[:, i], x, np.array([1, 3])).count("<<<") == 1
 
 
+def test_what_is_returned_in_another_shape_and_read_is_made_there() -> None:
+    def seen(x: Any) -> Any:
+        y = np.exp(x)
+        return y.reshape(-1), np.flip(y, 1) * 2
+
+    def updated(x: Any) -> Any:
+        y = np.exp(x)
+        z = y.copy()
+        z[0] = 0
+        return y.reshape(-1), z
+
+    x = np.arange(12, dtype=np.float32).reshape(3, 4) / 8
+    assert texts(seen, x).count("<<<") == 2
+    for executor in ("shim", "c"):
+        with config.using(executor=executor):
+            for f in (seen, updated):
+                for found, wanted in zip(ge2.jit(f)(x), f(x), strict=True):
+                    np.testing.assert_allclose(found, wanted, rtol=1e-6)
+
+
 @pytest.mark.parametrize("small", [0, EMULATED.tuning.joins.elements])
 def test_small_parts_are_one_kernel(small: int) -> None:
     chip = planned_by(EMULATED, "joins", elements=small)

@@ -80,7 +80,7 @@ def test_its_derivative(name: str, executor: str, rng: np.random.Generator) -> N
 
 
 def test_the_executors_are_all_of_them() -> None:
-    with pytest.raises(InputError, match="must be 'c' or 'blocked' or 'shim' or 'reference'"):
+    with pytest.raises(InputError, match="must be 'c' or 'blocked' or 'emulator' or 'reference'"):
         config.using(executor="another").__enter__()
 
 

@@ -11,6 +11,7 @@ import pytest
 
 import ge2
 from ge2.base.config import config
+from ge2.compile import compile_graph
 from ge2.compile.catalog import interpret
 from ge2.ir import Graph, verify
 from ge2.ops.graphs.region import Region
@@ -18,7 +19,7 @@ from ge2.passes import TIDY
 from ge2.passes.context import run
 from ge2.passes.fuse import fuse
 from ge2.passes.moves_inside import is_move, moves_inside
-from ge2.targets.cuda.emulator import EMULATED
+from ge2.targets.cuda.emulator import EMULATED, OfflineDevice, limits_of
 from tests.together import needs_compiler
 
 F = Any
@@ -324,3 +325,57 @@ def test_parts_whose_indices_depend_on_more_than_one_place(function: F) -> None:
     moved(function, X)
     with config.using(executor="shim"):
         np.testing.assert_array_equal(ge2.jit(function)(X), function(X))
+
+
+def turned_pairs(x: F, c: F) -> F:
+    """Pairs of neighbours, turned by an angle each: as rotary embeddings are in some models."""
+    pairs = x.reshape(*x.shape[:-1], -1, 2)
+    a, b = pairs[..., 0], pairs[..., 1]
+    return np.stack([a * c - b, a + b * c], -1).reshape(x.shape)
+
+
+def test_columns_side_by_side_are_one_kernel_however_large() -> None:
+    """Written one by one they would lie apart: an access for each element."""
+    after = moved(turned_pairs, np.arange(48.0).reshape(6, 8), np.arange(4.0))
+    assert moves(after) == 0 and regions(after) == 1
+    large = (
+        ge2.ShapeDtypeStruct((64, 128, 128), np.float32),
+        ge2.ShapeDtypeStruct((64,), np.float32),
+    )
+    after = moves_inside(run((*TIDY, fuse), ge2.make_jaxpr(turned_pairs)(*large).graph))
+    assert moves(after) == 0 and regions(after) == 1
+
+
+def turned(x: F, c: F, s: F) -> F:
+    """Vectors whose halves are turned, as rotary embeddings are in other models."""
+    h = x.shape[-1] // 2
+    return x * c + np.concatenate([-x[..., h:], x[..., :h]], -1) * s
+
+
+def filtered(x: F, w: F) -> F:
+    p = np.pad(x, ((0, 0), (3, 0), (0, 0)))
+    return np.tanh(sum(p[:, k : k + x.shape[1]] * w[k] for k in range(4)))
+
+
+def with_slope(f: F) -> F:
+    def back(x: F, *more: F) -> F:
+        y, pull = ge2.vjp(lambda x: f(x, *more), x)
+        return y, *pull(y)
+
+    return back
+
+
+@pytest.mark.parametrize(("f", "shapes"), [(turned, ((6, 16),) * 2), (filtered, ((4, 16),))])
+@needs_compiler
+def test_the_derivative_of_shifted_reads_is_one_kernel(f: F, shapes: Any) -> None:
+    large = [(64, 512, 128), *((512 if s[0] == 6 else 4, 128) for s in shapes)]
+    given = [ge2.ShapeDtypeStruct(s, np.float32) for s in large]
+    graph = ge2.make_jaxpr(with_slope(f))(*given).graph
+    made = compile_graph(graph, device=OfflineDevice(limits_of("sm_90a")))
+    assert len(made.kernels) == 2
+    rng = np.random.default_rng(1)
+    arrays = [rng.standard_normal(shape) for shape in ((2, 6, 16), *shapes)]
+    with config.using(executor="shim"):
+        found = ge2.jit(with_slope(f))(*arrays)
+    for y, wanted in zip(found, with_slope(f)(*arrays), strict=True):
+        np.testing.assert_allclose(y, wanted, rtol=1e-12)

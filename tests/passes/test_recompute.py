@@ -123,6 +123,12 @@ def test_results_stay_and_small_values_are_read() -> None:
     assert recompute(found, SMALL) is recompute(found) is found
 
 
+def test_nothing_is_fused_where_no_value_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = run(TIDY, ge2.make_jaxpr(ge2.grad(lambda x: np.tanh(x).sum()))(drawn(24, 16)).graph)
+    monkeypatch.setattr("ge2.compile.recompute.fuse", None)
+    assert recompute(found) is found
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_networks_are_the_same(seed: int) -> None:
     made = build(seed)

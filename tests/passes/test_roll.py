@@ -4,6 +4,8 @@ with it and without.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -240,8 +242,11 @@ def columns_first(k, u):
 def test_on_a_gpu_one_kernel_reads_the_rows_of_a_matrix_for_both_products(function):
     rng = np.random.default_rng(5)
     k, u = rng.uniform(1, 2, (300, 300)), rng.uniform(1, 2, 300)
-    (loop,) = rewritten(ge2.make_jaxpr(function)(k, u).graph, "cuda", Context(caps=H200)).eqns
-    assert [x.type.shape for x in loop.inputs] == [(300, 300), (300,)]
+    for cache, arrays in ((1 << 20, 1), (2 << 20, 2)):  # that does not hold both, or does
+        context = Context(caps=replace(H200, l2=cache))
+        graph = run((*TIDY, roll), ge2.make_jaxpr(function)(k, u).graph, context)
+        (loop,) = [e for e in graph.eqns if e.op.name == "repeat"]
+        assert [x.type.ndim for x in loop.inputs].count(2) == arrays
     with ge2.config.using(executor="shim"):
         np.testing.assert_allclose(ge2.jit(function)(k, u), function(k, u))
 

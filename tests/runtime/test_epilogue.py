@@ -4,6 +4,7 @@ that no number changes.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import ml_dtypes
@@ -21,7 +22,8 @@ from ge2.ir import verify
 from ge2.ops.graphs.contraction import is_contraction, steps_of
 from ge2.passes.context import Context
 from ge2.targets.cuda.emit import bare
-from ge2.targets.cuda.limits import H200
+from ge2.targets.cuda.limits import A100, H200
+from ge2.targets.cuda.products.tensor_epilogue import RegionEpilogue
 from tests.codegen.texts import kernels
 from tests.nvrtc import needs_nvrtc
 from tests.templates.cuda_harness import ARCHITECTURES, compiled
@@ -59,6 +61,22 @@ def test_a_region_becomes_part_of_the_product_that_it_reads() -> None:
     two = ops(lambda x, w, b: layer(layer(x, w, b), w.T, b[:18]), X, W, B)
     assert sorted(two) == ["contraction", "contraction", "slice", "transpose"]
     assert "contraction" in ops(lambda x, w, b: layer(x[::2], w, b), X, W, B)
+
+
+def test_what_follows_a_product_is_stated_once_for_all_tiles(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stated, lanes = Counter[int](), RegionEpilogue.lanes
+
+    def counted(self: RegionEpilogue, pack: int) -> Any:
+        stated[pack] += 1
+        return lanes(self, pack)
+
+    monkeypatch.setattr(RegionEpilogue, "lanes", counted)
+    x, w, b = (np.zeros(n, ml_dtypes.bfloat16) for n in ((4096, 512), (512, 1024), 1024))
+    graph = rewritten(ge2.make_jaxpr(layer)(x, w, b).graph, "reference")
+    assert is_contraction(contractions(graph, Context(A100)).eqns[0].op)
+    assert max(stated.values()) == 2  # the one is looked at, the other is written
 
 
 def test_what_folds_is_parted() -> None:

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import ge2
+from ge2 import compile as compiler
 from ge2.base.errors import InPlaceError, UnexpectedTracerError
 from ge2.ir import Evaluate, current
 from ge2.trace import Input, stage
@@ -292,6 +293,18 @@ def test_threads_trace_on_their_own() -> None:
 
 
 # ------------------------------------------------------------------------------------ errors inside
+
+
+def test_the_collector_rests_while_what_was_traced_before_is_compiled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    collects, planned = list[bool](), compiler.planned
+    monkeypatch.setattr(
+        compiler, "planned", lambda *of: (collects.append(gc.isenabled()), planned(*of))[1]
+    )
+    ge2.jit(lambda x: x * 2).trace(X).lower()
+    assert collects == [False]
+    assert gc.isenabled()
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit, GeneratorExit])

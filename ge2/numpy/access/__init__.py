@@ -21,10 +21,11 @@ from ge2.ir import ArrayType, Dims, Op, is_traced, type_of
 from ge2.numpy.composite import choose_by, known_elements
 from ge2.numpy.creation import full
 from ge2.numpy.promotion import array, broadcast, cast, fresh, lift, number, reshape
+from ge2.numpy.shapes import ordered
 from ge2.ops import elementwise as ops
 from ge2.ops.index import Gather, Scatter, UpdateSlice
 from ge2.ops.reduce import CumSum, ReduceSum
-from ge2.ops.shape import Reshape, Rev, Slice, Transpose
+from ge2.ops.shape import Reshape, Rev, Slice
 
 # ------------------------------------------------------------------------------------------ the key
 
@@ -333,17 +334,13 @@ def read(x: Any, k: Key) -> Any:
     y = viewed(x, k)
     if not k.arrays:
         return reshape(y, k.result)
-    return reshape(turned(Gather(k.axes)(reshape(y, k.kept), *k.arrays), k.order), k.result)
+    return reshape(ordered(Gather(k.axes)(reshape(y, k.kept), *k.arrays), k.order), k.result)
 
 
 def viewed(x: Any, k: Key) -> Any:
     """The elements that slices leave, dropped axes at size 1."""
     y = Slice(k.start, k.stop, k.step)(x) if k.slices(type_of(x)) else x
     return Rev(k.flipped)(y) if k.flipped else y
-
-
-def turned(x: Any, order: Dims) -> Any:
-    return x if order == tuple(range(len(order))) else Transpose(order)(x)
 
 
 def setitem(x: Any, key: Any, value: Any, *, unique: bool = False) -> Any:
@@ -378,7 +375,7 @@ def at_places(
     if value is not None:
         rest = [n for i, n in enumerate(k.result) if not is_new(k, i)]
         back = tuple([k.order.index(i) for i in range(len(k.order))])
-        value = turned(reshape(value, tuple(rest)), back)
+        value = ordered(reshape(value, tuple(rest)), back)
     if write is Scatter:
         return written_part(x, k, value, unique)
     if not k.slices(t) and not k.flipped and not k.dropped:

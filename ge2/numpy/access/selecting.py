@@ -39,7 +39,7 @@ from ge2.numpy.promotion import (
     one_axis,
     reshape,
 )
-from ge2.numpy.shapes import broadcast_arrays, ravel
+from ge2.numpy.shapes import broadcast_arrays, ordered, ravel
 from ge2.ops.index import Gather, Scatter
 from ge2.ops.reduce import ArgMax, CumSum
 from ge2.ops.shape import Iota
@@ -523,7 +523,7 @@ def read(x: Any, key: tuple[Any, ...]) -> Any:
         first, rest = in_turn(parts)
         return indexing.getitem(read(x, first), rest)
     plan = Plan(t, parts)
-    return reshape(indexing.turned(indexing.getitem(x, plan.key), plan.order), plan.result)
+    return reshape(ordered(indexing.getitem(x, plan.key), plan.order), plan.result)
 
 
 def written(x: Any, key: tuple[Any, ...], value: Any) -> Any:
@@ -536,7 +536,7 @@ def written(x: Any, key: tuple[Any, ...], value: Any) -> Any:
     plan = Plan(t, parts)
     fitted = indexing.fitting(array(lift(value)), plan.result, t)
     return indexing.setitem(
-        x, plan.key, indexing.turned(reshape(fitted, plan.kept), plan.back), unique=True
+        x, plan.key, ordered(reshape(fitted, plan.kept), plan.back), unique=True
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from heapq import heappop, heappush
 from typing import Final, final
 
@@ -10,7 +11,7 @@ import numpy as np
 
 from ge2.base.arrays import BOOL, FLOATS
 from ge2.base.record import record
-from ge2.ir import ArrayType, Atom, Dims, Eqn, Graph, Literal, Op, Var, renamed
+from ge2.ir import ArrayType, Atom, Dims, Eqn, Graph, Literal, Op, Var, applied, renamed
 from ge2.ops.dot import DotGeneral
 from ge2.ops.elementwise import (
     ADD,
@@ -451,11 +452,7 @@ def band_of(x: np.ndarray) -> Band | None:
 def equations(band: Band, t: ArrayType) -> tuple[Eqn, ...]:
     """The equations of a mask of a type; the last makes it."""
     shape, eqns = t.shape[-2:], list[Eqn]()
-
-    def made(op: Op, *inputs: Atom) -> Var:
-        out = Var(*op.infer(*(a.type for a in inputs)))
-        eqns.append(Eqn(op, inputs, (out,)))
-        return out
+    made = partial(applied, eqns)
 
     i, j = made(Iota(shape, 0, INT32)), made(Iota(shape, 1, INT32))
     parts = list[Var]()

@@ -21,6 +21,7 @@ from ge2.ir import (
     Literal,
     Op,
     Var,
+    applied,
     rename,
     renamed,
     without_dead_code,
@@ -268,9 +269,7 @@ class Analysis:
                 filled = Literal.of(a.type.dtype.type(fill))
                 first = faint(e.inputs[2]) is not None
                 inputs = (e.inputs[0], a, filled) if first else (e.inputs[0], filled, a)
-                out = Var(WHERE.infer(*(x.type for x in inputs))[0])
-                eqns.append(Eqn(WHERE, inputs, (out,), e.source))
-                a = out
+                a = applied(eqns, WHERE, *inputs, source=e.source)
         return Graph(self.inputs, tuple(eqns), (a,))
 
 
@@ -398,9 +397,7 @@ def narrowed(graph: Graph) -> Graph:
         inputs = [env.get(a) or short_literal(a) for a in e.inputs]
         fits = None not in inputs and any(a in env for a in e.inputs)
         if fits and (op in (ADD, SUB, NEG, LE, LT, GE, GT, EQ, NE) or isinstance(op, MOVES)):
-            found = Var(*op.infer(*(x.type for x in inputs)))  # type: ignore[union-attr]
-            eqns.append(Eqn(op, tuple(inputs), (found,), e.source))  # type: ignore[arg-type]
-            env[out] = found
+            env[out] = applied(eqns, op, *inputs, source=e.source)  # type: ignore[arg-type]
             continue
         for a in e.inputs:
             if a in env and a.type.dtype == INT64:  # as it was

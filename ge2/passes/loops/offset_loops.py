@@ -13,7 +13,7 @@ import numpy as np
 from ge2.base.arrays import INT64
 from ge2.base.record import mutable, record
 from ge2.base.source import Source
-from ge2.ir import ArrayType, Atom, Dims, Eqn, Graph, Literal, Op, Var
+from ge2.ir import ArrayType, Atom, Dims, Eqn, Graph, Literal, Op, Var, applied
 from ge2.ops.dot import DotGeneral
 from ge2.ops.elementwise import AND, BY_NAME, WHERE, ConvertElementType
 from ge2.ops.graphs.loops import ScanLoop
@@ -105,9 +105,7 @@ class Scope:
         return self.inner[a]
 
     def make(self, op: Op, *inputs: Atom, source: Source | None = None) -> Var:
-        out = Var(op.infer(*(a.type for a in inputs))[0])
-        self.eqns.append(Eqn(op, inputs, (out,), source))
-        return out
+        return applied(self.eqns, op, *inputs, source=source)
 
     def counts(self, length: int) -> Var:
         """The numbers from 0 to a length, made once for the whole program."""

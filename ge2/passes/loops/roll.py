@@ -86,8 +86,9 @@ def roll(graph: Graph, context: Context = NOTHING) -> Graph:
     at = 0
     # the long ones find loops of elementwise work, which a GPU has in straight code
     grams = tuning.grams if context.caps is None else tuning.grams[:1]
+    cache = None if context.caps is None else context.caps.l2
     for start, stop, period in repetitions(eqns, grams, tuning):
-        found = rolled(graph, eqns, max(start, at), stop, period, tuning, context.caps is None)
+        found = rolled(graph, eqns, max(start, at), stop, period, tuning, cache)
         if found is not None and context.caps is not None and not worth_planning(found, tuning):
             found = None
         if found is not None:
@@ -181,9 +182,8 @@ def common(names: Sequence[str], length: int, count: int) -> list[int]:
 def runs(keys: Sequence[Any], period: int, tuning: Rolling) -> list[tuple[int, int]]:
     """The ranges in which keys equal those a period later for so long that it may be a loop."""
     found, start = [], 0
-    for i in range(len(keys) - period + 1):
-        if i + period < len(keys) and keys[i] == keys[i + period]:
-            continue
+    unlike = [i for i, (a, b) in enumerate(zip(keys, keys[period:], strict=False)) if a != b]
+    for i in (*unlike, len(keys) - period):
         stop = i + period
         if stop - start >= max(period * tuning.rounds, tuning.equations):
             found.append((start, stop))
@@ -193,10 +193,10 @@ def runs(keys: Sequence[Any], period: int, tuning: Rolling) -> list[tuple[int, i
 
 def key_of(eqn: Eqn, differ: bool) -> Any:
     """All that is equal in every iteration; numbers may `differ` in elementwise operations."""
-    types = tuple(a.type for a in eqn.inputs)
+    types = tuple([a.type for a in eqn.inputs])
     if differ and isinstance(eqn.op, Pointlike):
-        return eqn.op, types, tuple(isinstance(a, Literal) for a in eqn.inputs)
-    return eqn.op, types, tuple(a if isinstance(a, Literal) else None for a in eqn.inputs)
+        return eqn.op, types, tuple([type(a) is Literal for a in eqn.inputs])
+    return eqn.op, types, tuple([a if type(a) is Literal else None for a in eqn.inputs])
 
 
 @final
@@ -210,20 +210,20 @@ class Rolled:
 
 def rolled(
     graph: Graph, eqns: Sequence[Eqn], start: int, stop: int, period: int, tuning: Rolling,
-    turned: bool,
+    cache: int | None,
 ) -> Rolled | None:  # fmt: skip
     """The first loop that there is between two equations, perhaps
-    without the first ones that repeat. `turned`: whether products read turned arrays as quickly as
-    others.
+    without the first ones that repeat. `cache`: the bytes of a GPU's, where products do not read turned
+    arrays as quickly as others.
     """
     # rounds of several kernels are compiled once in straight code, too, and run quicker there
-    differ = turned and all(isinstance(e.op, FUSED) for e in eqns[start : start + period])
+    differ = cache is None and all(isinstance(e.op, FUSED) for e in eqns[start : start + period])
     for first, last in runs([key_of(e, differ) for e in eqns[start:stop]], period, tuning):
         for skipped in range(min(2 * period, last - first)):
             count = (last - first - skipped) // period
             if count < tuning.rounds or count * period < tuning.equations:
                 break
-            loop = Rounds(graph, eqns, start + first + skipped, period, count, turned)
+            loop = Rounds(graph, eqns, start + first + skipped, period, count, cache)
             if loop.can_repeat() and loop.read():
                 several = loop.at_once(tuning)
                 if several:
@@ -259,7 +259,7 @@ class Rounds:
     start: int
     period: int
     count: int
-    turned: bool  # whether a product reads a turned array as quickly as another
+    cache: int | None  # of a GPU, in bytes
     places: dict[Atom, Place] = field(default_factory=dict)
     consts: dict[Atom, Var] = field(default_factory=dict)  # what they are within an iteration
     # by what makes the next
@@ -334,7 +334,7 @@ class Rounds:
 
     def other(self, start: int, period: int, count: int) -> Rounds:
         """A loop of the same equations."""
-        return Rounds(self.graph, self.eqns, start, period, count, self.turned)
+        return Rounds(self.graph, self.eqns, start, period, count, self.cache)
 
     def round(self, t: int) -> Sequence[Eqn]:
         at = self.start + t * self.period
@@ -344,7 +344,8 @@ class Rounds:
         """Finds out what each equation reads; whether that is a loop."""
         for t in range(self.count):
             for o, eqn in enumerate(self.round(t)):
-                self.places.update((v, (t, o, i)) for i, v in enumerate(eqn.outs))
+                for i, v in enumerate(eqn.outs):
+                    self.places[v] = t, o, i
         return all(
             self.operand(o, k)
             for o, eqn in enumerate(self.round(0))
@@ -453,13 +454,14 @@ class Rounds:
             return False
         (source,), turned = maker.inputs, maker.outs[0]
         products = all(isinstance(e.op, DotGeneral) for e in self.readers(turned))
-        return products if self.turned else self.is_chained(source, turned)
+        return products if self.cache is None else self.is_chained(source, turned)
 
     def is_chained(self, first: Atom, second: Atom) -> bool:
         """True if a vector times a constant matrix is what a vector times the same matrix, turned, is made
-        of: then one kernel reads a row for both.
+        of, and a GPU's cache does not hold both: then one kernel reads a row from memory for both.
         """
-        if first not in self.consts or second not in self.consts or self.turned:
+        both_fit = self.cache is not None and 2 * first.type.nbytes <= self.cache
+        if first not in self.consts or second not in self.consts or both_fit:
             return False
         both = [*self.readers(first), *self.readers(second)]
         if len(both) != 2 or not all(map(is_by_vector, both)):

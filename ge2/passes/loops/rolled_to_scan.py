@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import groupby
 from typing import final
 
@@ -26,6 +27,7 @@ from ge2.ir import (
     Literal,
     Op,
     Var,
+    applied,
     makers_of,
     rename,
     without_dead_code,
@@ -175,12 +177,8 @@ def runs(atoms: Sequence[Atom], rows: Mapping[Atom, Row]) -> list[Run]:
 
 def one_array(parts: Sequence[Run], shape: Dims, source: Source | None) -> tuple[list[Eqn], Var]:
     """The equations that make one array of all rows, each under that shape; and the array."""
-    made: list[Eqn] = []
-
-    def make(op: Op, *atoms: Atom) -> Var:
-        out = Var(op.infer(*(a.type for a in atoms))[0])
-        made.append(Eqn(op, atoms, (out,), source))
-        return out
+    made = list[Eqn]()
+    make = partial(applied, made, source=source)
 
     def of(part: Run) -> Atom:
         x = part.base

@@ -100,7 +100,10 @@ class Rowwise:
     crowd: int = 512  # threads of a multiprocessor that hide each other's waiting
     apart: int = 16 << 10  # bytes of half a multiprocessor left beside rows that are read ahead
     long: int = 1 << 14  # elements from which on blocks share a row, if it is folded alone
-    parted: int = 4  # rows of a block that leaves sums of columns, at least, where there are many
+    # rows for each row of sums of columns that a block leaves, at least, if all blocks have so many
+    # bytes of rows under way
+    parted: int = 16
+    under_way: int = 8 << 20
     # a block that has all rows
     alone: int = 512  # its threads
     some: int = 8  # elements of a row that a thread of it has

@@ -13,7 +13,19 @@ from ge2.base.arrays import COMPLEX, FLOATS
 from ge2.base.errors import VerifyError
 from ge2.base.record import collector_paused, record
 from ge2.base.source import Source
-from ge2.ir import Atom, Eqn, Flags, Graph, Literal, Op, Var, makers_of, rename, without_dead_code
+from ge2.ir import (
+    Atom,
+    Eqn,
+    Flags,
+    Graph,
+    Literal,
+    Op,
+    Var,
+    applied,
+    makers_of,
+    rename,
+    without_dead_code,
+)
 from ge2.ir.graph import FREE
 from ge2.ops.dot import DotGeneral
 from ge2.ops.elementwise import (
@@ -434,9 +446,7 @@ class Smoothing:
         return Graph(g.inputs, tuple(self.eqns), rename(self.env, g.outputs), g.consts)
 
     def made(self, op: Op, *inputs: Atom) -> Atom:
-        out = Var(op.infer(*(a.type for a in inputs))[0])
-        self.eqns.append(Eqn(op, inputs, (out,), self.source))
-        return out
+        return applied(self.eqns, op, *inputs, source=self.source)
 
     def power(self, eqn: Eqn) -> bool:
         """Puts an even power of a length as one of its square; False for another equation."""

@@ -312,9 +312,9 @@ class Plan:
             groups = math.prod(self.problem.axes.sizes[a] for a in self.groups)
             at_once = self.at_once * self.chip.multiprocessors
             if any(p is not None and not set(self.row).isdisjoint(p.axes) for p in parts):
-                # each block leaves a row of sums, to be written and read once more
-                few = -(-team_blocks * groups // self.tuning.parted)
-                at_once = min(at_once, max(few, self.chip.multiprocessors))
+                # each block leaves rows of sums, to be written and read once more
+                few = self.count * groups // (self.tuning.parted * self.left)
+                at_once = min(at_once, max(few, self.busy()))
             return 1, max(1, min(team_blocks, -(-at_once // max(groups, 1))))
         alone = len(loops) == 1 and all(p is not None for p in parts) and not self.resident
         if not alone or self.length < self.tuning.long:
@@ -323,6 +323,12 @@ class Plan:
             self.chip.multiprocessors * self.chip.threads // (shape.block * max(team_blocks, 1))
         )
         return max(1, min(wanted, self.length // (shape.team * self.pack * 4))), team_blocks
+
+    def busy(self) -> int:
+        """Returns how many blocks have as much under way as keeps memory busy."""
+        read = sum(p.var.type.dtype.itemsize for p in self.held if self.depends(p))
+        each = max(read * self.length * self.shape.rows, 1) * self.chip.multiprocessors
+        return -(-self.tuning.under_way // each) * self.chip.multiprocessors
 
     def most_parts(self) -> int:
         """Returns how many parts of a result there may be, however many rows there are."""

@@ -28,7 +28,7 @@ from ge2.base.errors import CompileError, CompilerTrouble
 from ge2.base.record import record
 from ge2.base.source import templates
 
-# -------- A CUDA source as C++ for the CPU: it stands between the shim's words and a list of the
+# -------- A CUDA source as C++ for the CPU: it stands between the emulator's words and a list of the
 # kernels found in it.
 # All of it stands in an unnamed namespace, so that nothing in it meets a name of the C library.
 
@@ -117,7 +117,7 @@ def _pointer(found: re.Match[str]) -> str:
     return f"{of}ge2_shim_dynamic;" + "\n" * found[0].count("\n")
 
 
-# -------- The runtime of the shim and the sources that it runs, compiled by the C compiler and kept
+# -------- The runtime of the emulator and the sources that it runs, compiled by the C compiler and kept
 # by the cache.
 
 
@@ -271,7 +271,7 @@ def _told(trouble: CompilerTrouble) -> str:
 
 
 def _folder() -> str:
-    """Returns where the headers of CUDA kernels and those of the shim are."""
+    """Returns where the headers of CUDA kernels and those of the emulator are."""
     return templates("cuda")
 
 

@@ -304,6 +304,7 @@ class RegionEpilogue:
         self.operands = {**operands, **dict.fromkeys(products, tile)}
         self.operands.update((v, in_place(shape)) for v in self.summed)
         self.stored = [a for a in self.region.graph.outputs if a not in self.summed]
+        self.packed: dict[int, Epilogue] = {}  # that several variants and families ask for
 
     @computed
     def eight(self) -> Lanes:
@@ -443,10 +444,12 @@ class RegionEpilogue:
         return max(PAIR, min([EIGHT, *map(self.eight.places.wide, results)]))
 
     def packs(self, pack: int) -> Epilogue:
-        lanes = self.lanes(pack)
-        first = self.read_once(lanes)
-        column = self.read_by_column(lanes)
-        return self.made(lanes, pack, first, column, self.place(lanes, BELOW))
+        if pack not in self.packed:
+            lanes = self.lanes(pack)
+            first = self.read_once(lanes)
+            column = self.read_by_column(lanes)
+            self.packed[pack] = self.made(lanes, pack, first, column, self.place(lanes, BELOW))
+        return self.packed[pack]
 
     def made(
         self, lanes: Lanes, pack: int, first: Sequence[Text], column: Sequence[Text],
