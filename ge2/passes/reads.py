@@ -286,10 +286,6 @@ def number(dtype: np.dtype, value: Any) -> Literal:
     return Literal.of(dtype.type(value))
 
 
-def changed(sizes: Dims, axis: int, size: int) -> Dims:
-    return (*sizes[:axis], size, *sizes[axis + 1 :])
-
-
 # -------- Strided slices of joined and padded arrays are joined and padded strided slices.
 # p = concatenate 0 x 0; p[0::2], p[1::2] -> concatenate 0 x[1::2], concatenate x[0::2] 0
 # Regions read pads and joins where their parts are, an element after another; a strided slice of an

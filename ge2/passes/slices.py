@@ -51,7 +51,7 @@ def slices_first(graph: Graph, context: Context = NOTHING) -> Graph:
 
     def may(eqn: Eqn, parts: Parts) -> bool:
         (y,) = eqn.outs
-        if y not in worked or is_covered(y, parts, most):
+        if y not in worked or is_covered(y, parts, most) or is_little(y, parts):
             return y in worked
         return is_covered(y, parts) and (y in padded or all(map(moves, parts.values())))
 
@@ -162,12 +162,9 @@ def sliced_inputs(eqn: Eqn) -> Sequence[Atom]:
 
 
 def is_covered(y: Var, parts: Parts, most: int | None = None) -> bool:
-    """True if slices have no more elements than the whole, which has few columns, or less than
-    half as many.
-    """
-    size = sum(v.type.size for v in parts.values())
+    """True if slices have no more elements than the whole, which has few columns."""
     few = y.type.ndim > 1 and (most is None or y.type.shape[-1] <= most)
-    return size <= y.type.size if few else is_little(y, parts)
+    return few and sum(v.type.size for v in parts.values()) <= y.type.size
 
 
 def is_little(y: Var, parts: Parts) -> bool:
