@@ -66,9 +66,7 @@ def no_out(name: str, out: Any) -> None:
 
 
 def known_elements(x: Any) -> Any:
-    """The elements of an array, of a traced one where its trace knows
-    them (as for `if`); else None.
-    """
+    """The elements of an array, of a traced one where its trace knows them (as for `if`); else None."""
     try:
         return np.asarray(host(x))
     except ConcretizationTypeError:
@@ -79,9 +77,7 @@ def known_elements(x: Any) -> Any:
 
 
 def of_each(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, which computes each element by itself, also of those that a traced mask
-    chooses.
-    """
+    """The function, which computes each element by itself, also of those that a mask chooses."""
 
     @functools.wraps(function)
     def of_chosen(*args: Any, **more: Any) -> Any:
@@ -95,8 +91,7 @@ def of_each(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @of_each
 def where(condition: Any, x: Any = None, y: Any = None, /) -> Any:
-    """Elements of `x` where `condition` holds, of `y` elsewhere, broadcast
-    together, as `numpy.where`.
+    """Elements of `x` where `condition` holds, of `y` elsewhere, broadcast, as `numpy.where`.
 
     With one argument it is `nonzero`, whose shape depends on values: an error on traced values.
 
@@ -399,8 +394,7 @@ def array_equiv(a1: Any, a2: Any) -> Any:
 
 
 def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> Any:
-    """The same numbers in another dtype, as `numpy.astype`; of complex numbers
-    the real part, unwarned.
+    """The same numbers in another dtype, as `numpy.astype`; of complex numbers the real part.
 
     >>> astype(np.array([1.7, -1.7]), int)
     array([ 1, -1])
@@ -432,10 +426,7 @@ def concatenate(
     casting: str = "same_kind",
 ) -> Any:
     """Arrays one after another along an existing axis, as `numpy.concatenate`."""
-    if out is not None:
-        raise InputError(
-            "concatenate: out= is not supported", where=here(), fix="y = np.concatenate(xs)"
-        )
+    no_out("concatenate", out)
     xs = [array(x) for x in arrays]
     if not xs:
         raise ShapeError("need at least one array to concatenate", where=here())
@@ -528,9 +519,7 @@ def append(arr: Any, values: Any, axis: int | None = None) -> Any:
 
 
 def block(arrays: Any) -> Any:
-    """A matrix of blocks from nested lists, the innermost joined along
-    the last axis, as `numpy.block`.
-    """
+    """A matrix of blocks from nested lists, the innermost side by side, as `numpy.block`."""
     depth, ndim = _nesting(arrays), _most_axes(arrays)
     ndim = builtins.max(depth, ndim)
 

@@ -202,9 +202,9 @@ class ProductsToSums:
     # numbers of a matrix that is multiplied by a vector, at least: a library's launch is short
     # beside a loop that takes in smaller ones
     smallest: int = 1 << 14
-    few: int = 256  # elements of a result at most, of sums that are long:
+    few: int = 400  # elements of a result at most, of sums that are long:
     long: int = 2048  # which have so many terms,
-    most: int = 1 << 25  # and are so many terms in all at most, as each is read by many threads
+    most: int = 1 << 28  # and are so many terms in all at most, as each is read by many threads
 
 
 @final

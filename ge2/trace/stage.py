@@ -359,7 +359,7 @@ def called(
         hidden = hidden_by(error, trace)
         if hidden is not None:
             raise hidden.with_traceback(error.__traceback__) from None
-        from ge2.trace.foreign import explain  # here: only errors pay for it
+        from ge2.trace.protocols import explain  # here: only errors pay for it
 
         explain(error)
         raise

@@ -151,7 +151,7 @@ class Trace:
         self.refused: Callable[[], Exception] | None = None
         self.parent: Any = None
         if "scipy.special" in modules:
-            from ge2.trace.foreign import take_over
+            from ge2.trace.protocols import take_over
 
             take_over()
 

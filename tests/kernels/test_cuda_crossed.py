@@ -134,7 +134,7 @@ def test_the_first_of_equals_and_of_nan(argument: Callable[..., Any]) -> None:
 
 
 def test_a_thread_has_several_columns() -> None:
-    first, *rest = sources(nearest, (1 << 12, 8), (64, 8))
+    first, *rest = sources(nearest, (1 << 17, 8), (64, 8))
     assert "PACK     =    4" in first
     assert "ge2_argmin_step_f32" in first
     assert "ge2_fma_f32" in first

@@ -14,6 +14,7 @@ from ge2.targets.cuda.kernels.attention import (
     AttentionOfWarps,
 )
 from ge2.targets.cuda.kernels.gather import CudaGather, CudaIndex
+from ge2.targets.cuda.kernels.gemm import CudaOuterProduct
 from ge2.targets.cuda.kernels.generated import (
     CudaConstant,
     CudaCopy,
@@ -36,7 +37,6 @@ from ge2.targets.cuda.kernels.moves import (
     CudaPad,
     CudaUpdateSlice,
 )
-from ge2.targets.cuda.kernels.outer import CudaOuterProduct
 from ge2.targets.cuda.kernels.products import (
     CudaBlas,
     CudaProduct,

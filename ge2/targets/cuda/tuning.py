@@ -302,7 +302,7 @@ class Scatters:
     # bytes of updates that a thread has in registers, of which one of 1024 has 64
     shared_held: int = 168
     ranges: int = 8
-    left: float = 1.0  # times as long as going through an update, for a sum that a block leaves
+    left: float = 0.33  # times as long as going through an update, for a sum that a block leaves
     # atomics of global memory in a second: 1.6 M of float64 at 4096 addresses took 48 us of an H200
     rate: float = 3e10
     busy: int = 2  # updates of a block for each sum of whole numbers, which it adds to the result

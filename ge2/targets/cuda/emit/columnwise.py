@@ -242,13 +242,8 @@ class Lanes:
         if not self.packs:
             return Kernels(())
         lying = self.lying()
-        view = LanesView(
-            self.places.whole,
-            self.pack > 1,
-            lying,
-            self.tuning.block,
-            tuple(self.inside(self.root)),
-        )
+        inside = tuple(self.inside(self.root))
+        view = LanesView(self.places.whole, self.pack > 1, lying, self.tuning.block, inside)
         template = "columnwise" if self.over else "pointwise"
         fixed = list[Fixed]()
         if self.pack > 1:
@@ -293,10 +288,8 @@ class Lanes:
         """Returns how a thread has an element each of rows below one another, of which what lies
         around is the same.
         """
-        line, rows = (
-            self.places.linear(outer, "r"),
-            math.prod(self.problem.axes.sizes[a] for a in outer),
-        )
+        line = self.places.linear(outer, "r")
+        rows = math.prod(self.problem.axes.sizes[a] for a in outer)
         count = " * ".join(map(self.places.extent, outer)) if rows % self.turns else ""
         places = tuple(map(Text, self.places.split(line, outer)))
         return Lying("down", places, count, letter, extent, line, self.last(extent))

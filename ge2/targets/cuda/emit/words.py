@@ -64,14 +64,7 @@ FOLDS = frozenset((
     "argmax_step", "argmin_step", "compensate", "compensated", "lowest", "highest",
 ))
 # fmt: on
-FIRST = {
-    "cast": "cast",
-    "pair": "pair",
-    "random": "random",
-    "index": "index",
-    "sort": "sort",
-    "near": "fold",
-}
+FIRST = {word: word for word in ("cast", "pair", "random", "index", "sort")} | {"near": "fold"}
 EXPS = frozenset(("exps", "no_exps", "exp_of", "add_exps", "take_exps", "sum_of_exps"))
 KINDS = {"f32": "float", "f64": "float", "bool": "bool"}
 
