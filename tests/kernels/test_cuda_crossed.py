@@ -136,7 +136,7 @@ def test_the_first_of_equals_and_of_nan(argument: Callable[..., Any]) -> None:
 def test_a_thread_has_several_columns() -> None:
     first, *rest = sources(nearest, (1 << 17, 8), (64, 8))
     assert "PACK     =    4" in first
-    assert "ge2_argmin_step_f32" in first
+    assert "ge2_near_argmin_step_f32" in first
     assert "ge2_fma_f32" in first
     assert len(rest) <= 2
 
