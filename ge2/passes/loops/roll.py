@@ -458,9 +458,9 @@ class Rounds:
 
     def is_chained(self, first: Atom, second: Atom) -> bool:
         """True if a vector times a constant matrix is what a vector times the same matrix, turned, is made
-        of, and a GPU's cache does not hold both: then one kernel reads a row from memory for both.
+        of, and half of a GPU's cache does not hold both: then one kernel reads a row for both.
         """
-        both_fit = self.cache is not None and 2 * first.type.nbytes <= self.cache
+        both_fit = self.cache is not None and 4 * first.type.nbytes <= self.cache
         if first not in self.consts or second not in self.consts or both_fit:
             return False
         both = [*self.readers(first), *self.readers(second)]

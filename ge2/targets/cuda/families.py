@@ -14,7 +14,6 @@ from ge2.targets.cuda.kernels.attention import (
     AttentionOfWarps,
 )
 from ge2.targets.cuda.kernels.gather import CudaGather, CudaIndex
-from ge2.targets.cuda.kernels.gemm import CudaOuterProduct
 from ge2.targets.cuda.kernels.generated import (
     CudaConstant,
     CudaCopy,
@@ -64,6 +63,6 @@ FAMILIES: Catalog = (
     GemmWgmmaRegion(), GemmWgmmaRegionOfCopies(), BlasEpilogue(), GemmMmaRegion(), GemmWgmmaPair(),
     GemmMmaPair(), GemmWgmmaMade(), GemmMmaMade(), AttentionOfFew(), Attention(), CudnnAttention(),
     AttentionOfWarps(), CudnnBackwardInAnyOrder(), AttentionBackward(), CudnnBackward(), AttentionBackwardOfWarps(),
-    CudaSmallProduct(), CudaOuterProduct(), GemmWgmma(), CudaBlas(), GemmWgmmaOfCopies(),
+    CudaSmallProduct(), GemmWgmma(), CudaBlas(), GemmWgmmaOfCopies(),
     GemmMma(), CudaProduct(),
 )  # fmt: skip

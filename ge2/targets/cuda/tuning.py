@@ -377,11 +377,6 @@ class Products:
     # predicted clocks up to which ours is taken: the library's least is 5 us or 8,800
     most: int = 7000
     elements: int = 1 << 19  # of an operand or the result, at most
-    # terms of float32 up to which the bytes of a large result take longer than its products, and the
-    # part of what lanes can that ours does: estimated by its instructions
-    outer: int = 32
-    large: int = 1 << 26
-    outer_rate: float = 0.75
     # rows, columns and terms of many matrices, at most, of which a thread has whole sums; and times of
     # what is counted that they take, of matrices up to some size and of larger ones: on an H200 65536
     # of 16 x 16 took 73 us of 50, 16384 of 32 x 32 110 to 226

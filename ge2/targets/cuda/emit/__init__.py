@@ -332,7 +332,6 @@ PARTS = {
     "ge2_kept": "kept",
     "ge2_small_": "small",
     "ge2_many_": "many",
-    "ge2_outer_": "outer",
     "ge2_tensor_map": "hopper",
     "ge2_mma_": "mma",
     "ge2_attend_": "attend",
