@@ -24,13 +24,13 @@ def planned(op: DotGeneral, a: Dims, b: Dims, *strides: Dims) -> tuple[Any, Gemm
     (y,) = op.infer(*types)
     given = [tight(t.shape, range(t.ndim)) for t in (*types, y)]
     given[: len(strides)] = strides
-    found = by_blas(op, *types, (given[0], given[1], given[2]), CALLS)
+    found = by_blas(op, *types, (given[0], given[1], given[2]), CALL)
     assert found is not None
     return found
 
 
 PLAIN = DotGeneral(((1,), (0,)))
-CALLS = H200.tuning.products.calls
+CALL = H200.tuning.products.call
 
 
 def test_a_plain_product_is_that_of_turned_matrices() -> None:
@@ -117,7 +117,7 @@ def test_any_product(rng: np.random.Generator) -> None:
         made, ys = np.zeros(math.prod(y.shape) + 1), tight(y.shape, range(y.ndim))
         if rng.random() < 0.3:
             made, ys = drawn(rng, list(y.shape), False)
-        found = by_blas(op, *types, (ls, rs, ys), CALLS)
+        found = by_blas(op, *types, (ls, rs, ys), CALL)
         if found is None:
             continue
         taken += 1

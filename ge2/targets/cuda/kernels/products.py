@@ -324,14 +324,14 @@ def matrices(problem: Problem, caps: Caps, algorithm: int = 0) -> Matrices | Non
     """The product of matrices that a problem is, in few calls of the library if it can be; None if
     no copies make it one.
     """
-    calls = caps.chip.tuning.products.calls
+    call = caps.chip.tuning.products.call
     (first, second), (result,) = problem.arrays
     (a, b), (y,), op = problem.inputs, problem.outs, problem.op
     assert isinstance(op, DotGeneral)
     lie = first.strides, second.strides, result.strides
     before = of_terms(op, a, b, lie) if a.dtype in FP8 else (None, None)
     given = *(c or s for c, s in zip(before, lie, strict=False)), result.strides
-    found = by_blas(op, a, b, given, calls)  # type: ignore[arg-type]
+    found = by_blas(op, a, b, given, call)  # type: ignore[arg-type]
     if found is None:
         return None
     copied, g = found

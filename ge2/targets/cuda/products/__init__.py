@@ -203,16 +203,21 @@ def arranged(
 
 
 def by_blas(
-    op: DotGeneral, a: ArrayType, b: ArrayType, strides: tuple[Dims, Dims, Dims], calls: int
+    op: DotGeneral, a: ArrayType, b: ArrayType, strides: tuple[Dims, Dims, Dims], call: int
 ) -> tuple[tuple[Dims | None, Dims | None], Gemm] | None:
-    """The product by BLAS with as few copies as serve, in so many `calls` if any can be, and the
-    strides of these copies.
+    """The product by BLAS with the copies and the calls that take the least time, and the strides of
+    these copies. `call`: the bytes that are moved in the time that a call takes at least.
     """
     found = [
         (copies, g) for copies, each in arranged(op, a, b, strides) if (g := gemm(each)) is not None
     ]
-    few = [each for each in found if len(each[1].calls) <= calls]
-    return next(iter(few), None) or min(found, key=lambda each: len(each[1].calls), default=None)
+
+    def price(each: tuple[tuple[Dims | None, Dims | None], Gemm]) -> int:
+        """A copy is a call as well, reads an operand, and writes what is read again."""
+        copied = [t.nbytes for t, lies in zip((a, b), each[0], strict=True) if lies is not None]
+        return call * (len(each[1].calls) + len(copied)) + 2 * sum(copied)
+
+    return min(found, key=price, default=None)
 
 
 # -------- What kernels of matrix products have in common: where operands and result lie, and how
