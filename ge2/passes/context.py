@@ -16,7 +16,7 @@ from ge2.base.config import config
 from ge2.base.record import collector_paused, record
 from ge2.base.source import warn
 from ge2.ir import Graph, Literal, verify
-from ge2.ops.attention import Band
+from ge2.ops.attention import Band, Distances
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -278,9 +278,9 @@ class Caps(Protocol):
     def double(self) -> int: ...
 
 
-# inputs that count along an axis, that repeat a number, and masks that are bands: pairs (input, axis,
-# number or band)
-Iotas = tuple[tuple[int, int | Literal | Band], ...]
+# inputs that count along an axis, that repeat a number, masks that are bands, and distances: pairs
+# (input, axis, number, band or distances)
+Iotas = tuple[tuple[int, int | Literal | Band | Distances], ...]
 
 
 @final

@@ -11,7 +11,7 @@ import numpy as np
 
 from ge2.base.arrays import FLOATS, HALF, INTEGERS, PYTHON, has_tensor_cores, python_type
 from ge2.ir import ArrayType, Atom, Eqn, Evaluate, Graph, GraphOp, Literal, Op, Var, renamed
-from ge2.ops.attention import Band, band_of
+from ge2.ops.attention import Band, Distances, band_of, distances_of
 from ge2.ops.attention.ops import has_attention, targets
 from ge2.ops.elementwise import BY_NAME, ConvertElementType
 from ge2.ops.index import Indexed
@@ -202,20 +202,22 @@ FILLED = (Pointlike, BroadcastInDim, Reshape, Concatenate)
 def iotas(graph: Graph, captured: Sequence[Any]) -> Iotas:
     """The captured arrays of which no element need be read: the number of each input, and the axis
     along which an index counts 0, 1, 2, ..., the number that elementwise work reads everywhere, or
-    the band that a mask is, where there is attention.
+    the band that a mask is, or the distances that slopes are of, where there is attention.
     """
     readers = dict[Atom, list[Eqn]]()
     for e in graph.eqns:
         for a in e.inputs:
             readers.setdefault(a, []).append(e)
-    found = list[tuple[int, int | Literal | Band]]()
+    found = list[tuple[int, int | Literal | Band | Distances]]()
     attends = bool(targets()) and has_attention(graph, CALLS)
     for i, (var, x) in enumerate(zip(graph.inputs, captured, strict=False)):
         # a GPU has a copy of each captured array, from when it was first needed; the CPU of small ones
         copied = has_tensor_cores() or getattr(x, "nbytes", 0) <= SNAPSHOT
-        if attends and copied and type(x) is np.ndarray and (band := band_of(x)) is not None:
-            found.append((i, band))
-            continue
+        if attends and copied and type(x) is np.ndarray:
+            two = band_of(x) or distances_of(x)
+            if two is not None:
+                found.append((i, two))
+                continue
         if type(x) is not np.ndarray or x.nbytes > SNAPSHOT or var not in readers:
             continue
         indexes = any(isinstance(e.op, Indexed) and var in e.inputs[1:] for e in readers[var])
@@ -231,7 +233,7 @@ def counted(graph: Graph, context: Context) -> Graph:
     made: dict[Var, Eqn] = {}
     for i, known in context.iotas:
         var = graph.inputs[i]
-        if isinstance(known, Band):
+        if isinstance(known, Band | Distances):
             continue
         if isinstance(known, Literal):
             made[var] = Eqn(BroadcastInDim(var.type.shape, ()), (known,), (Var(var.type),))

@@ -15,6 +15,7 @@ from ge2.base.config import config
 from ge2.choice.problem import Pin
 from ge2.cli.show import assemblers
 from ge2.compile import compile_graph
+from ge2.ops.attention import Distances
 from ge2.passes.fold import iotas
 from ge2.targets.cuda.emulator import OfflineDevice, limits_of
 from ge2.targets.cuda.load.nvrtc import compile, told
@@ -313,3 +314,28 @@ def test_a_captured_mask_is_a_band_behind_a_checkpoint(arch: str) -> None:
         return {told(s.text()) for s in sources if s.kernel.kind.startswith("attention")}
 
     assert codes(lambda *xs: ge2.checkpoint(captured)(*xs)) == codes(captured)
+
+
+def sloped(q: Any, k: Any, v: Any, slope: Any) -> Any:
+    i = np.arange(q.shape[-2])
+    away = (i[None, :] - i[:, None]).astype(np.float32)
+    biased = scores(q, k).astype(np.float32) + slope[:, None, None] * away
+    return softmax(np.where(away <= 0, biased, -np.inf)).astype(q.dtype) @ v
+
+
+def test_captured_distances_are_made_of_indices() -> None:
+    """Each tile would read them from memory, for each head."""
+    x = np.random.default_rng(2).standard_normal((1, 2, 128, 64)).astype(BF16)
+    slope = np.array([0.5, 0.125], np.float32)
+    with config.using(executor="c", check=False):
+        entry = ge2.jit(sloped).trace(x, x, x, slope).entry
+        known = iotas(entry.graph, entry.captured)
+        device = OfflineDevice(limits_of("sm_90a"))
+        made = compile_graph(entry.graph, device=device, iotas=known)
+    assert Distances(0, -1, 1) in [each for _, each in known]
+    (eqn,) = [e for e in made.program.graph.eqns if e.op.name == "fused_attention"]
+    assert len(eqn.inputs) == 4
+    with config.using(executor="emulator"):
+        found = np.asarray(ge2.jit(sloped)(x, x, x, slope)).astype(np.float32)
+    wide = x.astype(np.float32)
+    np.testing.assert_allclose(found, sloped(wide, wide, wide, slope), atol=0.03)

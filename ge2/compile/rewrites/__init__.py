@@ -14,7 +14,7 @@ from ge2.choice.problem import Problem, prefs
 from ge2.codegen.layout import plain
 from ge2.codegen.text import Operand
 from ge2.ir import Atom, Eqn, Graph, Var, lines_of, rename
-from ge2.ops.attention import Band, graphs, with_bands
+from ge2.ops.attention import Band, Distances, graphs, with_bands
 from ge2.ops.attention.graphs import Reads, derivative
 from ge2.ops.attention.ops import (
     ATTENTION,
@@ -75,8 +75,8 @@ def attention(graph: Graph, context: Context) -> Graph:
     if not any(isinstance(e.op, ATTENTION) for e in found.eqns):
         return graph
     if where is not None:
-        bands: dict[Atom, Band] = {
-            found.inputs[i]: x for i, x in context.iotas if isinstance(x, Band)
+        bands: dict[Atom, Band | Distances] = {
+            found.inputs[i]: x for i, x in context.iotas if isinstance(x, Band | Distances)
         }
         known: Known = {}
         eqns = tuple(made for e in found.eqns for made in chosen_once(e, bands, where, known))
@@ -85,7 +85,7 @@ def attention(graph: Graph, context: Context) -> Graph:
 
 
 def chosen_once(
-    eqn: Eqn, bands: Mapping[Atom, Band], where: Place, known: Known
+    eqn: Eqn, bands: Mapping[Atom, Band | Distances], where: Place, known: Known
 ) -> tuple[Eqn, ...]:
     """As `chosen`; for an equation like an earlier one, as layers of a network have, what became of that."""
     if not isinstance(eqn.op, ATTENTION):
@@ -135,7 +135,7 @@ def on_gpu(limits: object) -> Place | None:
     return Place("cuda", Caps.before(limits), families)
 
 
-def chosen(eqn: Eqn, bands: Mapping[Atom, Band], where: Place) -> tuple[Eqn, ...]:
+def chosen(eqn: Eqn, bands: Mapping[Atom, Band | Distances], where: Place) -> tuple[Eqn, ...]:
     """The step of a kernel, if one is chosen for the equation, and what is around it; `bands`: values
     known to be such.
     """
@@ -159,7 +159,9 @@ def with_choice(eqn: Eqn, where: Place) -> Eqn | None:
     return None if choice.family is where.catalog[-1] else replace(eqn, choice=choice)
 
 
-def backward(eqn: Eqn, plain: Graph, known: Mapping[int, Band], where: Place) -> tuple[Eqn, ...]:
+def backward(
+    eqn: Eqn, plain: Graph, known: Mapping[int, Band | Distances], where: Place
+) -> tuple[Eqn, ...]:
     """The step that computes cotangents, if kernels do, and what is around it; `plain`: without the
     inputs that are known to be bands.
     """

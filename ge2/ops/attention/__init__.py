@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from heapq import heappop, heappush
 from typing import Final, final
 
 import numpy as np
 
-from ge2.base.arrays import BOOL, FLOATS
+from ge2.base.arrays import BOOL, FLOAT32, FLOAT64, FLOATS, INT64
 from ge2.base.record import record
 from ge2.ir import ArrayType, Atom, Dims, Eqn, Graph, Literal, Op, Var, applied, renamed
 from ge2.ops.dot import DotGeneral
@@ -401,6 +401,8 @@ def is_number(a: Atom, value: float) -> bool:
 
 
 INT32: Final = np.dtype(np.int32)
+# of each dtype, numbers below which whole ones are exact in it and in int32
+WHOLE: Final = {INT32: 1 << 30, INT64: 1 << 30, FLOAT32: 1 << 24, FLOAT64: 1 << 30}
 
 
 @final
@@ -449,28 +451,76 @@ def band_of(x: np.ndarray) -> Band | None:
     return Band(low, high, fill)
 
 
-def equations(band: Band, t: ArrayType) -> tuple[Eqn, ...]:
-    """The equations of a mask of a type; the last makes it."""
+@final
+@record
+class Distances:
+    """Element (i, j) of an array of two long axes is `first + row * i + column * j`: distances of
+    queries and keys, of which slopes are made.
+    """
+
+    first: int
+    row: int
+    column: int
+
+
+def distances_of(x: np.ndarray) -> Distances | None:
+    """The distances that an array of two long axes is, to the last bit; None if it is none.
+
+    >>> distances_of(np.arange(3.0) - np.arange(2.0)[:, None]), distances_of(np.ones((2, 2)))
+    (Distances(first=0, row=-1, column=1), None)
+    """
+    long = tuple(n for n in x.shape if n != 1)
+    if len(long) != 2 or x.shape[-2:] != long or x.dtype not in WHOLE:
+        return None
+    x, most = x.reshape(long), WHOLE[x.dtype]
+    corner = x[0, 0], x[1, 0], x[0, 1]
+    if not all(abs(n) < most and n == int(n) for n in corner):
+        return None
+    first, below, beside = map(int, corner)
+    row, column = below - first, beside - first
+    if abs(first) + abs(row) * long[0] + abs(column) * long[1] >= most or row == column == 0:
+        return None
+    rows, columns = (np.arange(n, dtype=np.int64) for n in long)
+    whole = (first + row * rows[:, None] + column * columns).astype(x.dtype)
+    alike = np.array_equal(whole.view(np.uint8), np.ascontiguousarray(x).view(np.uint8))
+    return Distances(first, row, column) if alike else None
+
+
+def equations(known: Band | Distances, t: ArrayType) -> tuple[Eqn, ...]:
+    """The equations of what is known of an array of a type; the last makes it."""
     shape, eqns = t.shape[-2:], list[Eqn]()
     made = partial(applied, eqns)
-
     i, j = made(Iota(shape, 0, INT32)), made(Iota(shape, 1, INT32))
+    y = distances(known, i, j, made) if isinstance(known, Distances) else mask(known, i, j, t, made)
+    y = made(ConvertElementType(t.dtype), y) if y.type.dtype != t.dtype else y
+    if t.shape != shape:
+        made(Reshape(t.shape), y)
+    return tuple(eqns)
+
+
+Made = Callable[..., Var]
+
+
+def distances(known: Distances, i: Var, j: Var, made: Made) -> Var:
+    row, column, first = (Literal.of(np.int32(n)) for n in (known.row, known.column, known.first))
+    return made(ADD, made(ADD, made(MUL, i, row), made(MUL, j, column)), first)
+
+
+def mask(band: Band, i: Var, j: Var, t: ArrayType, made: Made) -> Var:
     parts = list[Var]()
     if band.low is not None:
         parts.append(made(LE, made(ADD, j, Literal.of(np.int32(band.low))), i))
     if band.high is not None:
         parts.append(made(LE, i, made(ADD, j, Literal.of(np.int32(band.high)))))
-    mask = parts[0] if len(parts) == 1 else made(AND, *parts)
-    if band.fill is not None:
-        zero, fill = (Literal.of(t.dtype.type(n)) for n in (0, band.fill))
-        mask = made(WHERE, mask, zero, fill)
-    if t.shape != shape:
-        mask = made(Reshape(t.shape), mask)
-    return tuple(eqns)
+    seen = parts[0] if len(parts) == 1 else made(AND, *parts)
+    if band.fill is None:
+        return seen
+    zero, fill = (Literal.of(t.dtype.type(n)) for n in (0, band.fill))
+    return made(WHERE, seen, zero, fill)
 
 
-def with_bands(graph: Graph, bands: Mapping[int, Band]) -> Graph:
-    """The graph without the inputs that are bands, which it computes."""
+def with_bands(graph: Graph, bands: Mapping[int, Band | Distances]) -> Graph:
+    """The graph without the inputs that are bands, or distances, which it computes."""
     env: dict[Atom, Atom] = {}
     eqns = list[Eqn]()
     for n, band in bands.items():
