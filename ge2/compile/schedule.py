@@ -434,9 +434,10 @@ class Scheduler:
 
     def alone(self, eqn: Eqn, x: Atom) -> bool:
         """True if an equation reads an array once, and no other view of it."""
-        home = self.buffers[x]  # type: ignore[index]
+        mine = self.buffers[x]  # type: ignore[index]
         others = [self.buffers[a] for a in eqn.inputs if isinstance(a, Var) and a is not x]
-        return eqn.inputs.count(x) == 1 and not any(b is home or b.base is home for b in others)
+        shared = any((b.base or b) is (mine.base or mine) for b in others)
+        return eqn.inputs.count(x) == 1 and not shared
 
     def step(self, n: int, kind: str, eqn: Eqn) -> Step:
         shared = frozenset(self.there.get(n, ()))

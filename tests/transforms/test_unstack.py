@@ -90,7 +90,8 @@ def test_at_the_least_limit_the_gradient_is_the_same(executor: str, f: Any):
 
 
 def test_stacks_of_gates_are_given_up_one_by_one():
-    full = memory(ge2.jit(ge2.grad(gated))).peak
+    with config.using(passes_off=("products_outside",)):  # as it is where memory is limited
+        full = memory(ge2.jit(ge2.grad(gated))).peak
     one, two = (limited(gated, full - n * STACK + MORE).lower(WS, XS) for n in (1, 2))
     assert [r.nbytes for r in one.remat.repeats] == [STACK]
     assert [r.nbytes for r in two.remat.repeats] == [STACK, STACK]
