@@ -59,8 +59,8 @@ def swept(graph: Graph, context: Context) -> Graph:
 
 
 def untied(graph: Graph) -> Graph:
-    """The graph whose barriers wait for no move of which nothing is read behind them: they kept apart
-    what is in regions now.
+    """Drops a barrier's operand that is a join or a pad and whose result is not read: the barrier only
+    kept it out of a region that reads its parts now.
     """
     read = {a for e in graph.eqns for a in e.inputs} | {*graph.outputs}
     moves = {e.outs[0] for e in graph.eqns if is_move(e)}

@@ -220,7 +220,7 @@ def converted(sweep: Sweep, op: Any, inputs: Sequence[Atom], out: ArrayType) -> 
 
 
 def narrowed_first(sweep: Sweep, op: Any, inputs: Sequence[Atom], out: ArrayType) -> Atom | None:
-    """What is computed is rounded before it is seen in another shape: by the kernel that made it."""
+    """Rounds a computed value before its reshape, so that the kernel that makes it rounds it."""
     seen = sweep.made_by(inputs[0], "reshape")
     x = None if seen is None else seen.inputs[0]
     made = sweep.maker.get(x) if isinstance(x, Var) else None

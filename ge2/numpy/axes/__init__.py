@@ -288,7 +288,7 @@ def repeated(y: Any, shape: Dims, axes: Dims) -> Any:
 
 
 def corrected(ddof: Any, correction: Any) -> Any:
-    """What the number of elements is lowered by: either name may say it, not both."""
+    """Returns the number subtracted from the count of elements, which only one of both names may give."""
     if not is_set(correction):
         return ddof
     if is_traced(ddof) or ddof != 0:

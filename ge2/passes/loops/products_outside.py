@@ -40,7 +40,7 @@ def joined_products(graph: Graph, context: Context = NOTHING) -> Graph:
     least = context.tuning.products_outside.products
     uses = Counter(e.inputs[1 - side] for e, side, _ in of_joined(graph))
     many = {a for a, count in uses.items() if count >= least}
-    return parted(graph, many) if many else graph
+    return split_products(graph, many) if many else graph
 
 
 def of_joined(graph: Graph) -> Iterator[tuple[Eqn, int, Eqn]]:
@@ -76,8 +76,8 @@ def is_joined(eqn: Eqn, side: int, maker: Eqn) -> bool:
     )
 
 
-def parted(graph: Graph, matrices: set[Atom]) -> Graph:
-    """The graph with the products by these matrices parted; each matrix is cut where it is made."""
+def split_products(graph: Graph, matrices: set[Atom]) -> Graph:
+    """Splits products of joined arrays by these matrices into sums; slices each matrix where it is made."""
     found = {e: (side, join) for e, side, join in of_joined(graph)}
     found = {e: each for e, each in found.items() if e.inputs[1 - each[0]] in matrices}
     cuts: dict[Cut, Var] = {}
@@ -254,7 +254,7 @@ def with_known_parts(op: ScanLoop) -> Graph:
     found = of_joined(op.body)
     matrices = {e.inputs[1 - side] for e, side, join in found if {*elements} & {*join.inputs}}
     matrices &= {*consts}
-    return parted(op.body, matrices) if matrices else op.body
+    return split_products(op.body, matrices) if matrices else op.body
 
 
 def with_parts_read_after(op: ScanLoop) -> Graph:

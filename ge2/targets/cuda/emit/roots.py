@@ -1,4 +1,4 @@
-"""What several numbers are divided by: a root and its inverse are made together, others are prepared.
+"""Divisors of several numbers: a root is made with its inverse, any other with its reciprocal.
 
 A root and a division are each a dozen instructions and a branch, most of which are about operands
 near the bounds of their type. A root of what is known to be no tiny number is far from them.

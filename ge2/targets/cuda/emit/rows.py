@@ -54,7 +54,7 @@ class Rows:
         if self.pack > 1:
             fixed.append(Fixed("PACK", self.pack, "neighbours that a thread has at once"))
         fixed += [Fixed("PACKS", shape.packs, "and how often it has them")] if shape.packs else []
-        stages = [*self.held_rows(False, 4), *self.inside(self.root, 4)]
+        stages = [*self.read_rows(False, 4), *self.inside(self.root, 4)]
         view = RowsView(
             self.places.whole,
             shape.rows,
@@ -105,7 +105,7 @@ class Rows:
         split = tuple(map(Text, self.places.split(r, self.walked)))
         inner = [
             Plain(within, (*split, *self.led())),
-            *self.held_rows(True, within),
+            *self.read_rows(True, within),
             *self.inside(loop, within),
         ]
         count = self.total(self.walked)
@@ -173,7 +173,7 @@ class Rows:
             w for w in loop.everything() if w.y is not None and self.said.homes[w.y].first is loop
         ]
 
-    def held_rows(self, walked: bool, at: int) -> list[RowStage]:
+    def read_rows(self, walked: bool, at: int) -> list[RowStage]:
         """Reads the part of each array that is this thread's, of those that
         have the rows, or have not.
         """

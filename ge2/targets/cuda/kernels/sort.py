@@ -368,7 +368,7 @@ def ordered(lines: LargestOfLines) -> CudaKernel:
 @final
 @record
 class Placing:
-    """What `templates/cuda/scatter_sums/placing.cu.jinja` prints."""
+    """The view that `templates/cuda/scatter_sums/placing.cu.jinja` prints."""
 
     spread: Spread
     update: tuple[Text, ...]
