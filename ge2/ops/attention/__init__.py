@@ -430,7 +430,7 @@ def band_of(x: np.ndarray) -> Band | None:
     (Band(low=0, high=None, fill=None), Band(low=0, high=None, fill=-inf))
     """
     long = tuple(n for n in x.shape if n != 1)
-    if len(long) != 2 or x.shape[-2:] != long or x.dtype not in (BOOL, *FLOATS):
+    if len(long) != 2 or not x.size or x.shape[-2:] != long or x.dtype not in (BOOL, *FLOATS):
         return None
     x = x.reshape(long)
     if x.size > 1 and not np.array_equal(x[1:, 1:], x[:-1, :-1]):
@@ -468,9 +468,11 @@ def distances_of(x: np.ndarray) -> Distances | None:
 
     >>> distances_of(np.arange(3.0) - np.arange(2.0)[:, None]), distances_of(np.ones((2, 2)))
     (Distances(first=0, row=-1, column=1), None)
+    >>> distances_of(np.ones((0, 2))), band_of(np.ones((0, 2), bool))
+    (None, None)
     """
     long = tuple(n for n in x.shape if n != 1)
-    if len(long) != 2 or x.shape[-2:] != long or x.dtype not in WHOLE:
+    if len(long) != 2 or not x.size or x.shape[-2:] != long or x.dtype not in WHOLE:
         return None
     x, most = x.reshape(long), WHOLE[x.dtype]
     corner = x[0, 0], x[1, 0], x[0, 1]
