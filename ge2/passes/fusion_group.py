@@ -22,7 +22,7 @@ from ge2.ops.graphs.region import Region, is_loop
 from ge2.ops.index import Gather
 from ge2.ops.pointlike import Pointlike
 from ge2.ops.reduce import ArgReduce, Reduce, kept
-from ge2.ops.shape import BroadcastInDim, Iota, Reshape, Transpose
+from ge2.ops.shape import BroadcastInDim, Concatenate, Iota, Pad, Reshape, Transpose
 from ge2.passes.context import NOTHING, Context, Fusion, Results
 
 # -------- A region in the making: its equations, and which axis of the iteration space each of
@@ -467,6 +467,28 @@ def depths(graph: Graph, fusible: Callable[[Eqn], bool]) -> dict[Atom, int]:
         if depth:
             found.update(dict.fromkeys(eqn.outs, depth))
     return found
+
+
+def shifted_multiples(graph: Graph) -> dict[int, int]:
+    """A number each for equations whose results are only padded or joined, and are made of one array by
+    little more than smaller ones: where there are several of an array, who reads those reads it, shifted.
+    """
+    readers: dict[Atom, list[Eqn | None]] = {a: [None] for a in graph.outputs}
+    for e in graph.eqns:
+        for a in e.inputs:
+            readers.setdefault(a, []).append(e)
+    views: dict[Atom, Atom] = {
+        e.outs[0]: e.inputs[0] for e in graph.eqns if isinstance(e.op, BroadcastInDim)
+    }
+    made, found = {v for e in graph.eqns if fusible(e) for v in e.outs}, dict[Atom, list[int]]()
+    for n, e in enumerate(graph.eqns):
+        if isinstance(e.op, Pointlike) and fusible(e) and e.outs[0].type.shape:
+            large = [a for a in e.inputs if views.get(a, a).type.size == e.outs[0].type.size]
+            moved = all(r and isinstance(r.op, Pad | Concatenate) for r in readers[e.outs[0]])
+            if len(large) == 1 and large[0] in made and moved:
+                found.setdefault(large[0], []).append(n)
+    several = [n for each in found.values() if len(each) > 1 for n in each]
+    return {n: -1 - n for n in several}
 
 
 def cuts(crossing: Sequence[int], lengths: Sequence[int], most: int) -> list[int]:
