@@ -231,6 +231,8 @@ class Tuning:
     zeros its own kernel writes. `ranks`: the first or last elements of sorted
     lines, at most, that a GPU folds for, and of lines how long, at least: shorter ones are sorted in
     registers. `selected`: elements of a sorted line of which a GPU selects some, at most.
+    `returned`: bytes of a result that is an argument, or another result, which a kernel copies, at
+    least: of fewer the library's copy is as fast, and nothing has to be compiled for it.
     """
 
     fusion: Fusion = Fusion()
@@ -247,6 +249,7 @@ class Tuning:
     short_sums: ShortSums = ShortSums()
     products_to_sums: ProductsToSums = ProductsToSums()
     products_outside: ProductsOutside = ProductsOutside()
+    returned: int = 1 << 16
     columns: int = 1024
     statistics: int = 16
     joined: int = 3
