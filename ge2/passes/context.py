@@ -231,6 +231,7 @@ class Tuning:
     zeros its own kernel writes. `ranks`: the first or last elements of sorted
     lines, at most, that a GPU folds for, and of lines how long, at least: shorter ones are sorted in
     registers. `selected`: elements of a sorted line of which a GPU selects some, at most.
+    `before_writes`: equations that are moved before a write, at most: their results wait meanwhile.
     """
 
     fusion: Fusion = Fusion()
@@ -255,6 +256,7 @@ class Tuning:
     summed: int = 1 << 12
     ranks: tuple[int, int] = (8, 256)
     selected: int = 1024
+    before_writes: int = 64
 
 
 TUNING = Tuning()
