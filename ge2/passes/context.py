@@ -233,6 +233,7 @@ class Tuning:
     registers. `selected`: elements of a sorted line of which a GPU selects some, at most.
     `returned`: bytes of a result that is an argument, or another result, which a kernel copies, at
     least: of fewer the library's copy is as fast, and nothing has to be compiled for it.
+    `before_writes`: equations that are moved before a write, at most: their results wait meanwhile.
     """
 
     fusion: Fusion = Fusion()
@@ -258,6 +259,7 @@ class Tuning:
     summed: int = 1 << 12
     ranks: tuple[int, int] = (8, 256)
     selected: int = 1024
+    before_writes: int = 64
 
 
 TUNING = Tuning()
