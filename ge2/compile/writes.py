@@ -224,7 +224,7 @@ def results_apart(graph: Graph, context: Context) -> Graph:
     """The graph with copies of results that are arguments, or that were returned before: nobody else
     has the memory of a result, and a kernel is several times as fast as the library's copy.
     """
-    if context.body or context.caps is None:  # what stands around it takes results where they lie
+    if not context.outer:  # what stands around it takes results where they lie
         return graph
     views = {eqn.outs[0]: eqn.inputs[0] for eqn in graph.eqns if is_view(eqn)}
     last = len(context.written)
@@ -232,7 +232,7 @@ def results_apart(graph: Graph, context: Context) -> Graph:
     eqns, outputs = list(graph.eqns), list(graph.outputs)
     for n, a in enumerate(outputs[last:], last):
         x: Atom = a
-        while x in views and x not in met:
+        while isinstance(x, Var) and x in views and x not in met:
             x = views[x]
         if x in met and isinstance(a, Var) and a.type.nbytes >= context.tuning.returned:
             eqns.append(Eqn(StopGradient(), (a,), (copy := Var(a.type),)))

@@ -297,7 +297,8 @@ class Context:
     count along an axis, repeat a number or are bands. `body`: true of the graph of a loop or a branch that the
     code of its target calls, which takes arrays alone. `tuning`: the numbers that passes read.
     `gathers`: true if a region may read an array at indices that are computed in it. `tails`: true
-    if it may go on with its sums, though they are of more than a block has.
+    if it may go on with its sums, though they are of more than a block has. `outer`: true of the graph
+    of a whole program, whose results its caller keeps.
     """
 
     caps: Caps | None = None
@@ -307,6 +308,7 @@ class Context:
     tuning: Tuning = TUNING
     gathers: bool = False
     tails: bool = False
+    outer: bool = False
 
 
 NOTHING = Context()
