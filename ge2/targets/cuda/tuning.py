@@ -337,6 +337,8 @@ class Sorts:
     key: int = 14  # instructions for a word of a key on its way from memory and back
     pair: int = 6  # instructions for two elements that are compared where lines are ranked
     shared_pair: int = 30  # instructions for a pair in a step in shared memory
+    digit: int = 24  # instructions for an element whose digit is counted, or is looked at
+    digits: int = 3000  # and for what is done with the counts of the digits of a line
     started: int = 2  # instructions of warps that a multiprocessor starts in a clock
 
 
