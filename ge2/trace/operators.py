@@ -41,8 +41,9 @@ def equality(name: str, x: Any, other: Any) -> Any:
     try:
         return OP[name](x, other)
     except NotAValue:
-        knows = type(other).__eq__(other, x.dtype.type()) is not NotImplemented
-        if knows or isinstance(other, list | tuple):
+        equals: Any = type(other).__eq__
+        number = x.dtype.type()
+        if isinstance(other, list | tuple) or equals(other, number) is not NotImplemented:
             raise
         return name == "ne" if x.type.weak else gnp.full(x.shape, name == "ne")
 
