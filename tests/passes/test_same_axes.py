@@ -18,7 +18,7 @@ from ge2.ops.graphs.region import Region
 from ge2.passes import TIDY
 from ge2.passes.context import run
 from ge2.passes.fuse import fuse
-from ge2.passes.slices import blocks, is_cut, same_axes
+from ge2.passes.take_to_mask import blocks, is_cut, same_axes
 from ge2.targets.cuda.emulator import OfflineDevice, limits_of
 from tests.together import needs_compiler
 
