@@ -218,9 +218,7 @@ def test_a_body_that_reads_the_old_value_later_keeps_it():
         a[i] = 0.0
         return a + before
 
-    planned = compile_graph(
-        ge2.make_jaxpr(lambda a: lax.fori_loop(0, N, body, a))(A).graph
-    ).program
+    planned = compile_graph(ge2.make_jaxpr(lambda a: lax.fori_loop(0, N, body, a))(A).graph).program
     assert passes(planned)
     np.testing.assert_array_equal(ge2.jit(lambda a: lax.fori_loop(0, 3, body, a))(A)[1], A[1] * 4)
 
