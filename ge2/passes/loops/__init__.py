@@ -244,7 +244,9 @@ def without_easy(heavy: Sequence[Eqn], body: Graph, tuning: Fusion) -> list[Eqn]
         read = [e for e in readers.get(v, ()) if e in inside]
         views = [e for e in read if isinstance(e.op, BroadcastInDim)]
         rest = all(isinstance(e.op, Pointlike | Reduce) for e in read if e not in views)
-        return bool(read) and rest and v not in body.outputs and all(fused(e.outs[0]) for e in views)
+        return (
+            bool(read) and rest and v not in body.outputs and all(fused(e.outs[0]) for e in views)
+        )
 
     for v, eqn in reversed(known.items()):
         if v.type.nbytes < tuning.recomputed or eqn in inside or not fused(v):
