@@ -167,7 +167,8 @@ def lacking(name: str) -> str:
         return f"ge2.numpy has no {name}: {reason}\n  try  {fix}"
     from difflib import get_close_matches  # for errors alone
 
-    near = get_close_matches(name, [*HOME, *PASSED, *vars(np)], 1, cutoff=0.8)
+    names = [] if name[:1] == "_" else [*HOME, *PASSED, *vars(np)]  # as `errors.lacking` does
+    near = get_close_matches(name, names, 1, cutoff=0.8)
     known = [EARLIER[name]] if name in EARLIER else near
     other = f"np.{known[0]}" if known else f"ge2.extend.elementwise, or ge2.pure_callback; {LISTED}"
     return f"module 'ge2.numpy' has no attribute {name!r}\n  try  {other}"
