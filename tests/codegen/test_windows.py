@@ -274,7 +274,7 @@ def test_random_reads(seed: int, chip: Limits) -> None:
 
 
 @needs_compiler
-@pytest.mark.exhaustive("function")
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("function", [padded, inner, torus, edges, every_third, written, blurred])
 def test_gradients(function: F) -> None:
     shape = (4, 32, 3) if function is blurred else (6, 96)
