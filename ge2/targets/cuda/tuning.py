@@ -337,6 +337,8 @@ class Sorts:
     key: int = 14  # instructions for a word of a key on its way from memory and back
     pair: int = 6  # instructions for two elements that are compared where lines are ranked
     shared_pair: int = 30  # instructions for a pair in a step in shared memory
+    digit: int = 24  # instructions for an element whose digit is counted, or is looked at
+    digits: int = 3000  # and for what is done with the counts of the digits of a line
     started: int = 2  # instructions of warps that a multiprocessor starts in a clock
 
 
@@ -541,6 +543,8 @@ class Tuning:
     """The numbers of each family of kernels.
 
     `spare`: bytes of shared memory that the driver and a kernel's own small arrays take.
+    `slow_double`: times as long as float32 float64 takes, from which on the user is told: 2 where a
+    GPU is made for float64, 32 or 64 where it is not.
     """
 
     elements: Elements = Elements()
@@ -570,3 +574,4 @@ class Tuning:
     # of NVRTC, which takes 0.05 s for sums of arrays and 0.2 for rows and running sums
     compile_price: CompilePrice = CompilePrice(kernel_seconds=0.1, share=0.5)
     spare: int = 4 << 10
+    slow_double: int = 8

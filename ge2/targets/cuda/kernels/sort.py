@@ -243,6 +243,7 @@ def comparators(network: Network) -> tuple[Text, ...]:
 
 
 REGISTERS, RANKED, SHARED = "in registers", "ranked by a few threads", "a block for each line"
+SELECTED = "selected by a block for each line"
 
 
 @final
@@ -258,11 +259,14 @@ class CudaSort(CudaWays):
         n, chip = t.shape[op.axis], ASSUMED if caps is None else caps.chip
         if t.dtype in COMPLEX:
             return "complex numbers are sorted by CuPy"
-        selects = isinstance(op, OrderStatistics)
-        most = longest_in_registers(chip.tuning.sorts) if selects else longest(static_of(caps))
-        if n > most:
-            return f"{'a warp' if selects else 'a block'} sorts {most} elements, not {n}"
-        return "" if t.size // max(n, 1) <= GRID_MOST[0] else "there are too many lines"
+        lines, alone = t.size // max(n, 1), chip.tuning.top_k.long
+        if lines > GRID_MOST[0]:
+            return "there are too many lines"
+        if isinstance(op, OrderStatistics):
+            few = n > alone and lines < chip.multiprocessors // 2
+            return f"lines of {n} elements are too few for all multiprocessors" if few else ""
+        most = longest(static_of(caps))
+        return f"a block sorts {most} elements, not {n}" if n > most else ""
 
     def is_ranked(self, problem: Problem, caps: Caps | None) -> bool:
         return True
@@ -276,7 +280,8 @@ class CudaSort(CudaWays):
         long = f"a line has {lines.n} elements, more than {most}" if lines.n > most else ""
         found = Variant(REGISTERS, lambda: Kernels((OrderedLines(lines, tuning).kernel(),)), long)
         if isinstance(problem.op, OrderStatistics):
-            return (found,)
+            ranks = problem.op.ranks
+            return found, Variant(SELECTED, lambda: Kernels((lines.of_ranks(ranks),)))
         return (
             found,
             Variant(RANKED, lambda: Kernels((lines.ranked(),)), lines.long),
@@ -292,6 +297,7 @@ class CudaSort(CudaWays):
             REGISTERS: lambda: in_registers(n, t.dtype, op, tuning),
             RANKED: lambda: by_rank(n, t.dtype, tuning),
             SHARED: lambda: in_shared(n, tuning),
+            SELECTED: lambda: by_digits(n, op, tuning),
         }
         count = counts[variant.name]() if t.size else 0
         lines, chip = t.size / max(n, 1), caps.chip
@@ -339,6 +345,12 @@ def in_shared(n: int, tuning: Sorts) -> float:
     steps = (n - 1).bit_length()
     pairs = max(1 << steps >> 1, BLOCK) // WARP
     return steps * (steps + 1) // 2 * pairs * tuning.shared_pair
+
+
+def by_digits(n: int, op: Sort | ArgSort | OrderStatistics, tuning: Sorts) -> float:
+    """The instructions of the warps of a block that finds some ranks of a line."""
+    assert isinstance(op, OrderStatistics)
+    return len(op.ranks) * (tuning.digits + 3 * -(-n // WARP) * tuning.digit)
 
 
 def longest(shared: int) -> int:
