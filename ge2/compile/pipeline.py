@@ -46,7 +46,7 @@ from ge2.passes.loops.rolled_to_scan import stack, stack_all
 from ge2.passes.moves_inside import moves_inside
 from ge2.passes.reads import few_ranks, order_statistics
 from ge2.passes.simplify import inline
-from ge2.passes.slices import little_first, scans_of_slices, slices_first
+from ge2.passes.slices import little_first, reshapes_first, scans_of_slices, slices_first
 from ge2.passes.split_edges import split_edges
 from ge2.program import PLACEMENT, PLANNING, Placement, Planning
 from ge2.targets.c.libraries import lapack
@@ -142,10 +142,10 @@ PIPELINES: Final[dict[str, tuple[Pass, ...]]] = {
         reads_first, with_copies, views_first, checked_early,
     ),
     "cuda": (
-        *FIRST, few_ranks, order_statistics, online_sums, half_results, fp8_products, recompute, tiny_products,
-        mirrored, short_sums, joined_products, roll, whole, stack, stack_all, products_outside, sums_after,
-        scans_of_slices, slices_first, gated_products, join_scatters, sums_of_zeros, products_to_sums, fuse,
-        split_live_ranges, contractions, indexed, drawn, resident, moves_inside, rows_inside,
+        *FIRST, reshapes_first, few_ranks, order_statistics, online_sums, half_results, fp8_products, recompute,
+        tiny_products, mirrored, short_sums, joined_products, roll, whole, stack, stack_all, products_outside,
+        sums_after, scans_of_slices, slices_first, gated_products, join_scatters, sums_of_zeros, products_to_sums,
+        fuse, split_live_ranges, contractions, indexed, drawn, resident, moves_inside, rows_inside,
         results_together, constants_late, reads_first, with_copies, views_first,
     ),
 }

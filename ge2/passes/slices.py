@@ -1,18 +1,21 @@
-"""Slices before the work whose results they are of."""
+"""Slices, and reshapes, before the work whose results they are of."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import final
 
-from ge2.ir import Atom, Eqn, Graph, Literal, Var
+from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Var, makers_of, rename
 from ge2.ops.elementwise import ADD, MUL
 from ge2.ops.graphs.region import readers_of
 from ge2.ops.index import Gather, Indexed
 from ge2.ops.pointlike import Pointlike
+from ge2.ops.random import Draw
 from ge2.ops.reduce import Running
-from ge2.ops.shape import BroadcastInDim, Concatenate, Iota, Pad, Slice
+from ge2.ops.shape import BroadcastInDim, Concatenate, Iota, Pad, Reshape, Slice, Transpose
 from ge2.passes.context import NOTHING, Context
+from ge2.passes.fusion_group import dims_of, fusible
 
 # -------- Elementwise work of which only columns are read, of few, is done for those columns.
 # y = floor x; a = y[:, 0:1]; b = y[:, 1:2] -> a = floor x[:, 0:1]; b = floor x[:, 1:2]
@@ -248,3 +251,138 @@ def rebuilt(graph: Graph, parts: dict[Var, Parts], same: dict[Atom, Atom], gone:
             cut(y, eqn)
     outputs = tuple(same.get(a, a) for a in graph.outputs)
     return Graph(graph.inputs, tuple(made), outputs, graph.consts)
+
+
+# ----------------------------------------------------------------------------------- reshapes first
+# y = where m x 0; z = reshape[n // 256, 256] y; s = sum z
+# ->  z = where (reshape m) (reshape x) 0; s = sum z
+# Work and what reads it with its axes cut or joined are no loop over the same axes, so the one wrote
+# what the other reads. Arrays in memory have other axes for nothing.
+
+
+def reshapes_first(graph: Graph, context: Context = NOTHING) -> Graph:
+    """The graph with reshapes before the elementwise work that is read through them alone."""
+    if not any(isinstance(e.op, Reshape) and regroups(e) for e in graph.eqns):
+        return graph
+    shapes = Shapes(graph)
+    return shapes.rebuilt() if shapes.wanted else graph
+
+
+def regroups(eqn: Eqn) -> bool:
+    """True of a reshape that cuts or joins axes."""
+    (x,), (y,) = eqn.inputs, eqn.outs
+    return dims_of(eqn.op, x, y.type.shape) is None and y.type.size > 0 and not y.type.weak
+
+
+def cuts(old: Dims, new: Dims) -> list[Dims] | None:
+    """The axes of a shape that each axis of another is cut into; None if they are joined."""
+    found, at = list[Dims](), 0
+    for n in old:
+        start, size = at, 1
+        while size < n and at < len(new):
+            size *= new[at]
+            at += 1
+        if size != n:
+            return None
+        found.append(tuple(range(start, at)))
+    return found
+
+
+@final
+class Shapes:
+    """The values of elementwise work that all who read them want in another shape."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph, self.makers, self.readers = graph, makers_of(graph), readers_of(graph)
+        self.returned, self.wanted = {*graph.outputs}, dict[Var, Dims]()
+        for eqn in reversed(graph.eqns):
+            if self.is_work(eqn) and (shape := self.read_as(eqn.outs[0])):
+                self.wanted[eqn.outs[0]] = shape
+        while lost := [y for y in self.wanted if not self.fits(y)]:
+            for y in lost:
+                del self.wanted[y]
+
+    def is_work(self, eqn: Eqn) -> bool:
+        if isinstance(eqn.op, BroadcastInDim):
+            return not eqn.outs[0].type.weak
+        return isinstance(eqn.op, Pointlike) and not isinstance(eqn.op, Draw) and fusible(eqn)
+
+    def read_as(self, y: Var) -> Dims:
+        """The one shape that a value is read in by elementwise work and reductions; () if there is none."""
+        found = {*self.shapes_of(y)}
+        return found.pop() if len(found) == 1 and y not in self.returned else ()
+
+    def shapes_of(self, y: Var) -> Iterator[Dims]:
+        for e in self.readers.get(y, ()):
+            (out, *_) = e.outs
+            if isinstance(e.op, Reshape) and regroups(e):
+                yield out.type.shape if any(map(fusible, self.readers.get(out, ()))) else ()
+            else:
+                yield self.wanted.get(out, ()) if isinstance(e.op, Pointlike) else ()
+
+    def fits(self, y: Var) -> bool:
+        """True if its readers agree, and what it is made of is in memory, or is such work as well."""
+        eqn, shape = self.makers[y], self.wanted[y]
+        if self.read_as(y) != shape:
+            return False
+        if isinstance(eqn.op, BroadcastInDim):
+            (x,) = eqn.inputs
+            return not x.type.shape or (
+                cuts(y.type.shape, shape) is not None and self.in_memory(x, x.type.shape)
+            )
+        return all(
+            not a.type.shape or a in self.wanted or self.in_memory(a, shape) for a in eqn.inputs
+        )
+
+    def in_memory(self, a: Atom, shape: Dims) -> bool:
+        """True of an array that no region makes, and that has this shape without a copy."""
+        eqn, apart = self.makers.get(a), False
+        while eqn is not None and isinstance(eqn.op, Slice | Transpose | Reshape | BroadcastInDim):
+            if isinstance(eqn.op, BroadcastInDim):
+                return False
+            apart |= not isinstance(eqn.op, Reshape)
+            eqn = self.makers.get(eqn.inputs[0])
+        if eqn is not None and (fusible(eqn) or isinstance(eqn.op, Iota)):
+            return False
+        return not apart or cuts(a.type.shape, shape) is not None
+
+    def rebuilt(self) -> Graph:
+        made, same, seen = list[Eqn](), dict[Var, Atom](), dict[tuple[Atom, Dims], Var]()
+
+        def view(a: Atom, shape: Dims) -> Atom:
+            if not a.type.shape or a.type.shape == shape:
+                return a
+            if (a, shape) not in seen:
+                seen[a, shape] = Var(a.type.with_shape(shape))
+                made.append(Eqn(Reshape(shape), (a,), (seen[a, shape],), eqn.source))
+            return seen[a, shape]
+
+        for eqn in self.graph.eqns:
+            (y, *_) = eqn.outs or (None,)
+            if y is None or y not in self.wanted:
+                x = eqn.inputs[0] if isinstance(eqn.op, Reshape) else None
+                if y is not None and (x, y.type.shape) in seen and x in self.wanted:
+                    same[y] = seen[x, y.type.shape]
+                else:
+                    inputs = rename(same, eqn.inputs)
+                    made.append(Eqn(eqn.op, inputs, eqn.outs, eqn.source))
+                continue
+            shape, given = self.wanted[y], rename(same, eqn.inputs)
+            out = seen[y, shape] = Var(y.type.with_shape(shape))
+            if isinstance(eqn.op, BroadcastInDim):
+                made.append(self.broadcast(eqn, given[0], shape, out, view))
+            else:
+                made.append(Eqn(eqn.op, tuple(view(a, shape) for a in given), (out,), eqn.source))
+        outputs = rename(same, self.graph.outputs)
+        return Graph(self.graph.inputs, tuple(made), outputs, self.graph.consts)
+
+    def broadcast(
+        self, eqn: Eqn, x: Atom, shape: Dims, out: Var, view: Callable[[Atom, Dims], Atom]
+    ) -> Eqn:
+        """What repeats along axes, with those axes cut."""
+        op, parts = eqn.op, cuts(eqn.outs[0].type.shape, shape)
+        assert isinstance(op, BroadcastInDim)
+        axes = [(n, parts[d]) for n, d in zip(x.type.shape, op.dims, strict=True)] if parts else []
+        sizes = tuple(1 if n == 1 else shape[a] for n, each in axes for a in each)
+        dims = tuple(a for _, each in axes for a in each)
+        return Eqn(BroadcastInDim(shape, dims), (view(x, sizes),), (out,), eqn.source)
