@@ -82,7 +82,7 @@ def test_what_is_carried_and_stacked(name, length, reverse, xs):
 
 
 def test_a_large_round_is_shared_by_threads():
-    x = rng.standard_normal((3, 600, 2000)).astype(np.float32)
+    x = rng.standard_normal((3, 800, 2000)).astype(np.float32)
 
     def step(c, x):
         c = np.tanh(c + x) * x
