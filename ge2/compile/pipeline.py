@@ -17,7 +17,7 @@ from ge2.base.config import config
 from ge2.base.record import record
 from ge2.compile.catalog import USER_KERNELS
 from ge2.compile.steps import reads_first
-from ge2.compile.writes import checked_early, views_first, with_copies, writes
+from ge2.compile.writes import checked_early, results_apart, views_first, with_copies, writes
 from ge2.ir import Graph
 from ge2.ops.attention.ops import has_attention
 from ge2.passes import TIDY
@@ -146,7 +146,7 @@ PIPELINES: Final[dict[str, tuple[Pass, ...]]] = {
         tiny_products, mirrored, short_sums, joined_products, roll, whole, stack, stack_all, products_outside,
         sums_after, scans_of_slices, slices_first, gated_products, join_scatters, sums_of_zeros, products_to_sums, fuse,
         split_live_ranges, contractions, indexed, drawn, resident, moves_inside, rows_inside,
-        results_together, constants_late, reads_first, with_copies, views_first,
+        results_together, constants_late, reads_first, with_copies, results_apart, views_first,
     ),
 }
 

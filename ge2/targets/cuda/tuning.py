@@ -557,6 +557,8 @@ class Tuning:
     """The numbers of each family of kernels.
 
     `spare`: bytes of shared memory that the driver and a kernel's own small arrays take.
+    `slow_double`: times as long as float32 float64 takes, from which on the user is told: 2 where a
+    GPU is made for float64, 32 or 64 where it is not.
     """
 
     elements: Elements = Elements()
@@ -586,3 +588,4 @@ class Tuning:
     # of NVRTC, which takes 0.05 s for sums of arrays and 0.2 for rows and running sums
     compile_price: CompilePrice = CompilePrice(kernel_seconds=0.1, share=0.5)
     spare: int = 4 << 10
+    slow_double: int = 8
