@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import update_wrapper
 from inspect import unwrap
-from types import CodeType, FunctionType, TracebackType
+from types import CodeType, FunctionType, ModuleType, TracebackType
 from typing import Any, Final, ParamSpec, TypeVar
 
 from ge2.base.config import config
@@ -248,15 +248,20 @@ def published(function: FunctionType, module: str) -> Callable[..., Any]:
     return PUBLISHED[inner]
 
 
-def publish(namespace: dict[str, Any], advise: bool = False) -> None:
+def publish(namespace: dict[str, Any], advise: bool = False, modules: Sequence[str] = ()) -> None:
     """Makes the public functions of a module boundaries; they are at home in that module, whose
     `__all__` is what `dir` lists.
 
     A function under several names, of one module or of many, is one object under all of them, and
     at home in the module that published it first. With `advise` the error for a name that the module
-    lacks offers one that is like it.
+    lacks offers one that is like it, and a module without `__all__` has in it what it imports, of
+    other modules those alone that are named.
     """
-    names = namespace.get("__all__", [n for n in namespace if not n.startswith("_")])
+    names = namespace.get("__all__") or [n for n in namespace if not n.startswith("_")]
+    if advise and "__all__" not in namespace:
+        others = {n for n in names if type(namespace[n]) is ModuleType} - {*modules}
+        names = sorted({*names} - others - {"annotations", "publish"})
+        namespace["__all__"] = names
     for name in names:
         value = namespace.get(name)  # absent: imported when it is asked for
         if type(value) is FunctionType and is_package(inside(value).__code__):
