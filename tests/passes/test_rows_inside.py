@@ -51,6 +51,17 @@ def test_sums_of_rows_are_one_region(axis: Any) -> None:
     assert gathers(graph) == 0 < gathers(region.op.graph)
 
 
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda t, i: t[i, i % 40] * 2,
+        lambda t, i: (t[:, 0][i] * t[:6, :7]).sum(0),
+    ],
+)
+def test_single_elements_are_read_where_they_are_worked_on(function: F) -> None:
+    assert gathers(rewritten(function, TABLE, INDEX)) == 0
+
+
 def test_what_is_folded_may_be_gone_on_with() -> None:
     graph = rewritten(lambda t, i: np.tanh(np.take(t, i, 0).mean(1)) + t[:6], TABLE, INDEX)
     assert gathers(graph) == 0
@@ -74,7 +85,6 @@ def test_a_middle_axis_and_one_table_read_twice() -> None:
         lambda t, i: (np.take(t, i, 0), np.take(t, i, 0) * 2),  # the caller has it as well
         lambda t, i: np.take(t, i[0] % 40, 1) * 2,  # elements of rows
         lambda t, i: np.take(t[:, :1], i, 0).sum(1),  # rows of single elements
-        lambda t, i: t[i, i % 40] * 2,  # single elements
         lambda t, i: np.take(t, i, 0) - np.take(t, i, 0).mean(-1, keepdims=True),  # read again
         lambda t, i: np.take(t, i[0], 0)[:, None] * t[:9],  # for each row of another
         lambda t, i: np.take(t, i[0], 0).T * t[:40, :7],  # across

@@ -234,6 +234,11 @@ class Tiles:
     block: int = 256  # threads
     sides: tuple[int, ...] = (64, 32)  # elements of a tile along each side, the best first
     few: int = 8  # elements along an axis that are not worth a tile
+    # tiles of several axes: elements of arrays that are worth one, bytes that are read or written one
+    # after another at least, and elements of a tile
+    large: int = 1 << 16
+    run: int = 128
+    elements: int = 4096
     pack: int = 8  # elements that one access moves, at most
 
 
@@ -275,6 +280,7 @@ class Scatters:
     few: int = 64  # indices of which each may be compared with all others
     ranked: int = 1 << 13  # updates ordered by counting: 10 us at most on 132 multiprocessors
     window: int = 64  # updates that are summed one after another
+    ahead: int = 4  # of which a thread has so many on their way: runs are short
     # updates that a block puts in order, at most, and blocks of a multiprocessor that are enough: by
     # 32 blocks 65536 took 14 us of an H200 for each digit
     tile: int = 2048
