@@ -440,11 +440,9 @@ def canonical(graph: Graph) -> tuple[object, ...]:
     number: dict[Var, int] = {}
 
     def new(values: Iterable[Var]) -> tuple[ArrayType, ...]:
-        types = []
         for v in values:
             number[v] = len(number)
-            types.append(v.type)
-        return tuple(types)
+        return types_of(values)
 
     def old(atoms: Iterable[Atom]) -> tuple[object, ...]:
         return tuple(number[a] if isinstance(a, Var) else a for a in atoms)
