@@ -35,6 +35,7 @@ from ge2.numpy.promotion import (
     common_dtype,
     common_shape,
     fresh,
+    integers_in,
     kind_of,
     one_axis,
     options,
@@ -265,8 +266,8 @@ def tensordot(a: Any, b: Any, axes: Any = 2, *, precision: str | None = None) ->
     """
     a, b = in_one_dtype(None, a, b)
     rank_a, rank_b = type_of(a).ndim, type_of(b).ndim
-    if isinstance(axes, tuple | list):
-        of_a, of_b = ([i] if not isinstance(i, tuple | list) else i for i in axes)
+    if isinstance(axes, tuple | list) or np.ndim(axes):
+        of_a, of_b = map(integers_in, axes)
     else:
         n = operator.index(axes)
         of_a, of_b = list(range(rank_a - n, rank_a)), list(range(n))

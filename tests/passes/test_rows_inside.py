@@ -133,6 +133,7 @@ def both(function: F, *arrays: Any) -> list[Any]:
 
 
 @needs_compiler
+@pytest.mark.exhaustive("shape", "dtype", table="rows inside")
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("shape", "axis", "count"), SHAPES)
 def test_kernels(dtype: Any, shape: tuple[int, ...], axis: int, count: tuple[int, ...]) -> None:
@@ -191,16 +192,16 @@ def test_long_rows(length: int) -> None:
 
 
 @needs_nvrtc
+@pytest.mark.exhaustive("dtype", "axis", table="neighbours of rows")
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16, np.float64])
-def test_neighbours_of_a_row_are_read_at_once(dtype: Any) -> None:
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_neighbours_of_a_row_are_read_at_once(axis: int, dtype: Any) -> None:
     """By threads that lie along the rows, though there are many more indices; and nothing is spilled."""
     table = ge2.ShapeDtypeStruct((50000, 256), dtype)
     index = ge2.ShapeDtypeStruct((8192, 16), np.int32)
-    for axis in (0, 1, 2):
-        (main, *rest) = [
-            text for _, text in kernels(lambda t, i, a=axis: np.take(t, i, 0).sum(a), table, index)
-        ]
-        assert f"_read = ge2_read<PACK, {16 // np.dtype(dtype).itemsize}>(" in main
-        assert not any("gather" in text for text in rest)
-        for made in compile_all([Order(main, "sm_90a")]):
-            assert not any(usage.spills for usage in made.kernels), made.kernels
+    found = kernels(lambda t, i: np.take(t, i, 0).sum(axis), table, index)
+    (main, *rest) = [text for _, text in found]
+    assert f"_read = ge2_read<PACK, {16 // np.dtype(dtype).itemsize}>(" in main
+    assert not any("gather" in text for text in rest)
+    for made in compile_all([Order(main, "sm_90a")]):
+        assert not any(usage.spills for usage in made.kernels), made.kernels

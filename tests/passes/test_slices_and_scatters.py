@@ -11,11 +11,11 @@ from numpy.lib.stride_tricks import sliding_window_view
 import ge2
 from ge2.base.config import config
 from ge2.ir import Literal, verify
-from ge2.passes import TIDY, Region
+from ge2.passes import TIDY
 from ge2.passes.context import run
-from ge2.passes.fuse import fuse
 from ge2.passes.indices import join_scatters, repeated_updates
-from ge2.passes.slices import little_first, reshapes_first, slices_first
+from ge2.passes.slices import little_first, slices_first
+from tests.passes.graphs import names
 
 
 def cloud(x: Any, charge: Any) -> Any:
@@ -30,10 +30,6 @@ def cloud(x: Any, charge: Any) -> Any:
             w = np.abs(1 - i - part[:, 0]) * np.abs(1 - j - part[:, 1]) * charge
             grid = grid + np.bincount(at[:, 0] * n + at[:, 1], weights=w, minlength=n * n)
     return grid
-
-
-def names(graph: Any) -> list[str]:
-    return [e.op.name for e in graph.eqns]
 
 
 def alike(f: Any, by: Any, *args: Any) -> Any:
@@ -184,39 +180,3 @@ def test_places_that_arguments_decide_are_all_looked_at() -> None:
     i[1] = 7  # no slice reads it
     with pytest.raises(IndexError, match="out of bounds"):
         f(x, i)
-
-
-@pytest.mark.parametrize(
-    "f",
-    [
-        lambda x, b: np.abs(x).reshape(4, 2, 3, 4).sum((1, 3)),
-        lambda x, b: np.abs(x[:, ::-1].T).reshape(6, 2, 8).max(1),
-        lambda x, b: (x * b + 1).reshape(8, 3, 4) - b.reshape(3, 4),
-        lambda x, b: np.sin(x[2:]).reshape(2, 3, 12).sum(0),
-        lambda x, b: np.where(x > 0, x, 0).reshape(-1, 32).sum(1) / (x > 0).reshape(-1, 32).sum(1),
-        lambda x, b: np.sqrt(np.abs(x.reshape(12, 8)) + 2.0).reshape(-1).sum(),
-        lambda x, b: (x + b[:8, None]).reshape(2, 4, 12).sum(1),
-    ],
-)
-def test_work_on_arrays_in_memory_is_done_in_the_shape_that_is_read(f: Any, rng: Any) -> None:
-    x, b = rng.standard_normal((8, 12)), rng.standard_normal(12)
-    after = fuse(alike(f, reshapes_first, x, b)[1])
-    assert sum(isinstance(e.op, Region) for e in after.eqns) == 1
-
-
-@pytest.mark.parametrize(
-    "f",
-    [
-        lambda x, b: (np.abs(x).reshape(-1, 4).sum(1), np.abs(x)),  # the caller has it as it is
-        lambda x, b: np.abs(x).reshape(-1, 4).sum(1).sum() + np.abs(x).sum(1),
-        lambda x, b: np.abs(x).reshape(-1, 4).sum(1)[:8] + np.abs(x).reshape(8, -1).sum(1),
-        lambda x, b: np.abs(x).reshape(4, 24) @ x.reshape(24, 4),  # nothing is saved
-        lambda x, b: (x - x.mean(1, keepdims=True)).reshape(-1, 4).sum(1),  # of what a region makes
-        lambda x, b: np.abs(x[:, 1:]).reshape(-1, 4).sum(1),  # the part would be copied
-        lambda x, b: (x * b).reshape(-1, 16).sum(1),  # rows of `b` do not repeat there
-    ],
-)
-def test_work_stays_in_its_shape(f: Any, rng: Any) -> None:
-    x, b = rng.standard_normal((8, 12)), rng.standard_normal(12)
-    before = run(TIDY, ge2.make_jaxpr(f)(x, b).graph)
-    assert reshapes_first(before) == before
