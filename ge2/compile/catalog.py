@@ -99,9 +99,9 @@ def family_names() -> tuple[str, ...]:
 
 def joint_families() -> Catalog:
     """Families of several equations, which passes ask for a kernel."""
-    from ge2.compile.rewrites.contractions import CATALOG
+    from ge2.targets.cuda.families import CONTRACTIONS
 
-    return CATALOG
+    return CONTRACTIONS
 
 
 def know_families() -> None:

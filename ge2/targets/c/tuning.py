@@ -96,7 +96,9 @@ class Products:
     """Products of matrices in loops; GE2_TINY and GE2_THIN of product.h bound them, too."""
 
     thin: int = 1 << 20  # multiplications from which on BLAS's threads are worth waking
-    few: int = 512  # multiplications of each of many products whose loops are written for its sizes
+    few: int = (
+        4096  # multiplications of each of many products whose loops are written for its sizes
+    )
     many: int = 1 << 18  # multiplications of them all that are worth waking other threads for
     # by panels; BLAS is as quick where products are larger and no side is short
     high: int = 384  # bytes of a column of the rows that a task has: with its terms, half of 256 KB
@@ -117,6 +119,11 @@ class Products:
     dots: int = 16
     far: int = 1 << 19
     vector: int = 64
+    # with what is done to its elements: bytes of a product that need no part of it at a time, and
+    # of the part that stays in a second cache, or in a first one where products are small
+    near: int = 1 << 17
+    panel: int = 1 << 18
+    first: int = 1 << 13
 
 
 @final

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
-from itertools import pairwise
 from typing import Final, final
 
 import numpy as np
@@ -19,6 +17,7 @@ from ge2.ops.dot import DotGeneral
 from ge2.program import volume
 from ge2.targets.c.emit import HELD, STORED, SUFFIX
 from ge2.targets.c.emit.file import For
+from ge2.targets.c.kernels import leads, single
 from ge2.targets.c.kernels.generated import Generated, Pieces, copying, shared, shared_seconds
 from ge2.targets.c.tuning import Caps, Products
 
@@ -252,17 +251,9 @@ class CProduct(Generated):
 
     def seconds(self, problem: Problem, variant: Variant, caps: Caps) -> float:
         """By BLAS, and by panels of floats, at the rate of its products; loops compute at that of
-        ours, and wait for sums.
+        ours, and wait for sums unless their sizes are known.
         """
-        half, dtype = variant.name.startswith(ITSELF.name), product_dtype(problem)
-        ours = variant.name.startswith((PANELS.name, LINES.name))
-        if ours and dtype not in FLOATS:
-            return shared_seconds(problem, variant, caps, rate=2 / dtype.itemsize)
-        if not (half or ours or variant.name.startswith(BLAS.name)):
-            return shared_seconds(problem, variant, caps, rate=0.25)
-        given = (variant.caps or caps).threads
-        speed = (caps if given > 1 else replace(caps, threads=1)).speed
-        return speed.of(problem, rate=(1 + half) * speed.products / speed.single)
+        return shared_seconds(problem, variant, caps, rate=rate_of(problem, variant, caps))
 
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Pieces:
         return Multiply(problem, variant, caps).run()
@@ -279,6 +270,22 @@ def sides(problem: Problem) -> Sides:
         volume(b.shape, free_b),
         volume(a.shape, op.contract[0]),
     )
+
+
+def rate_of(problem: Problem, variant: Variant, caps: Caps) -> float:
+    """The rate of a product by a variant, beside that of elementwise work. Panels multiply whole
+    tiles.
+    """
+    name, dtype, (_, m, n, _) = variant.name, product_dtype(problem), sides(problem)
+    if name.startswith((LOOPS.name, THIN_LOOPS.name, SMALL_LOOPS.name)):
+        return 1.0 if name.startswith(SMALL_LOOPS.name) else 0.25
+    rate = (
+        caps.speed.products / caps.speed.single if dtype in FLOATS | COMPLEX else 2 / dtype.itemsize
+    )
+    if name.startswith(PANELS.name) and m and n:
+        width = LINE // dtype.itemsize
+        rate *= m * n / (-(-m // ROWS) * ROWS * -(-n // width) * width)
+    return rate * (1 + name.startswith(ITSELF.name))
 
 
 def is_tiny(problem: Problem) -> bool:
@@ -574,21 +581,3 @@ def thin(
 
 # by the beginnings of the names of variants; that of loops begins others
 WRITERS: Final = ((THIN_LOOPS, thin), (SMALL_LOOPS, tiny), (LOOPS, by_loops))
-
-
-def single(shape: Dims, strides: Dims, axes: Dims) -> int | None:
-    """The stride of several axes taken as one, if they have one."""
-    real = [a for a in axes if shape[a] != 1]
-    if not real or 0 in (shape[a] for a in real):
-        return 1 if not real else 0
-    for outer, inner in pairwise(real):
-        if strides[outer] != strides[inner] * shape[inner]:
-            return None
-    return strides[real[-1]]
-
-
-def leads(row: int, column: int, rows: int, columns: int) -> bool:
-    """True if BLAS can read a matrix with these strides."""
-    if columns == 1 or column == 1:
-        return rows == 1 or row >= max(columns, 1)
-    return (rows == 1 or row == 1) and column >= rows
