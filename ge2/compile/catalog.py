@@ -71,10 +71,9 @@ def caps_of(target: str) -> Any:
     """The limits of a target that are known before it is known which chip it is."""
     if target != "c":
         return None
-    from ge2.targets.c.libraries import services
-    from ge2.targets.c.tuning import Caps
+    from ge2.targets.c.libraries import limits
 
-    return Caps(1, bool(services().dgemm))
+    return limits(1)
 
 
 def select(problem: Problem, catalog: Catalog | None = None) -> Choice:

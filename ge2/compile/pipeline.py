@@ -119,7 +119,7 @@ def contractions(graph: Graph, context: Context) -> Graph:
     if context.caps is None and not context.gathers:
         return graph
     # what programs that NumPy runs need not load
-    from ge2.compile.rewrites.contractions import contractions
+    from ge2.compile.contractions import contractions
 
     return contractions(graph, context)
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from ge2.base.arrays import BFLOAT16, FLOAT16, FLOAT32, FP8, HALF
-from ge2.compile.rewrites.contractions import Contractions, on_gpu, together
+from ge2.compile.contractions import Contractions, on_gpu, together
 from ge2.ir import Atom, Dims, Eqn, Graph, Var, makers_of
 from ge2.ops.dot import DotGeneral
 from ge2.ops.elementwise import DIV, MUL, ConvertElementType

@@ -137,7 +137,8 @@ class CContraction(Joint):
         functions = caps.speed.functions
         multiplied, rest = operations(both.product, 0), operations(both.rest, functions)
         joint = (multiplied + rest) / (multiplied / rate + rest)
-        return shared_seconds(problem, variant, caps, rate=joint)
+        # how threads share it is for measurements to say
+        return shared_seconds(problem, way, caps, rate=joint)
 
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Pieces:
         found = joined(halves_of(problem), way_of(variant), caps)

@@ -77,6 +77,19 @@ def favoured(dtype: np.dtype, sizes: Sides, tuning: Products) -> bool:
     return work >= tuning.packed and (short or medium)
 
 
+def is_better(dtype: np.dtype, sizes: Sides, tuning: Products) -> bool:
+    """True if panels are quicker than a BLAS that takes twice as long, though part of a tile is none."""
+    work = math.prod(sizes[1:])
+    return dtype in FLOATS and work > tuning.few and filled(dtype, sizes) >= 0.5
+
+
+def filled(dtype: np.dtype, sizes: Sides) -> float:
+    """The part of the tiles of panels that is multiplied."""
+    _, m, n, _ = sizes
+    width = LINE // dtype.itemsize
+    return m * n / (-(-m // ROWS) * ROWS * -(-n // width) * width)
+
+
 def multiplied(dtype: np.dtype) -> np.dtype:
     """The type that elements are multiplied in: integers wrap, and have 16 bits at least."""
     return np.dtype(f"u{max(2, dtype.itemsize)}") if dtype.kind in "iu" else dtype
@@ -230,20 +243,22 @@ class CProduct(Generated):
         rows that fill no tile, lines beat panels.
         """
         sizes, tuning, dtype = sides(problem), caps.tuning, product_dtype(problem)
+        few = tuning.products.few if dtype in FLOATS else tuning.products.few_complex
         blas = caps.blas and dtype in FLOATS | COMPLEX
         usual = [BLAS] if blas else []
         if math.prod(sizes[1:]) <= tuning.variants.loops or not blas:
             usual.append(LOOPS)
         panels = favoured(dtype, sizes, tuning.products) or (not blas and dtype in FLOATS)
+        faster = panels or (caps.narrow and is_better(dtype, sizes, tuning.products))
         if serves(dtype) and min(sizes):
-            usual.insert(0 if panels else len(usual), PANELS)
+            usual.insert(0 if faster else len(usual), PANELS)
         if has_lines(problem, tuning.products):
             usual.insert(int(panels and min(sizes[1:3]) >= ROWS), LINES)
         if dtype not in FLOATS | COMPLEX:
             return shared(usual, problem, caps)
         if is_thin(*sizes, tuning.products.thin):
             usual.insert(0, THIN_LOOPS)
-        elif small(sizes, tuning.products.few):
+        elif small(sizes, few):
             usual.insert(0, SMALL_LOOPS)
         elif caps.blas and is_of_itself(problem):
             usual.insert(0, ITSELF)
@@ -276,16 +291,17 @@ def rate_of(problem: Problem, variant: Variant, caps: Caps) -> float:
     """The rate of a product by a variant, beside that of elementwise work. Panels multiply whole
     tiles.
     """
-    name, dtype, (_, m, n, _) = variant.name, product_dtype(problem), sides(problem)
+    name, dtype, sizes = variant.name, product_dtype(problem), sides(problem)
     if name.startswith((LOOPS.name, THIN_LOOPS.name, SMALL_LOOPS.name)):
         return 1.0 if name.startswith(SMALL_LOOPS.name) else 0.25
-    rate = (
-        caps.speed.products / caps.speed.single if dtype in FLOATS | COMPLEX else 2 / dtype.itemsize
-    )
-    if name.startswith(PANELS.name) and m and n:
-        width = LINE // dtype.itemsize
-        rate *= m * n / (-(-m // ROWS) * ROWS * -(-n // width) * width)
-    return rate * (1 + name.startswith(ITSELF.name))
+    if dtype not in FLOATS | COMPLEX:
+        return 2 / dtype.itemsize
+    half, by_blas = name.startswith(ITSELF.name), name.startswith((BLAS.name, ITSELF.name))
+    part = 1.0
+    if name.startswith(PANELS.name) and min(sizes):
+        part = filled(dtype, sizes) * (1 if favoured(dtype, sizes, caps.tuning.products) else 0.9)
+    rate = caps.speed.products / caps.speed.single * part * (1 + half)
+    return rate / 2 if by_blas and caps.narrow else rate
 
 
 def is_tiny(problem: Problem) -> bool:

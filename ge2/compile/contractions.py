@@ -87,13 +87,11 @@ def on_gpu(limits: object) -> Where | None:
 def in_c(context: Context) -> Where | None:
     """The same of programs in C; None of those that NumPy runs block by block."""
     from ge2.targets.c.families import CONTRACTIONS
-    from ge2.targets.c.libraries import services
-    from ge2.targets.c.tuning import Caps
+    from ge2.targets.c.libraries import limits
 
     if not context.gathers:
         return None
-    caps = Caps(config.thread_count(), bool(services().dgemm))
-    return Where("c", caps, CONTRACTIONS, (), in_one)
+    return Where("c", limits(config.thread_count()), CONTRACTIONS, (), in_one)
 
 
 class Contractions:
