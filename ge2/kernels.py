@@ -232,10 +232,6 @@ def caps_of(target: str, device: Device | None) -> Any:
 publish(globals())
 
 
-def __dir__() -> list[str]:
-    return __all__
-
-
 # -------- One operation on arrays, by its name: compiled as any other function, and remembered.
 
 

@@ -76,7 +76,3 @@ def __getattr__(name: str) -> Any:
 
 
 globals()["__getattr__"] = hides(__getattr__)  # not by @: types are checked by the function
-
-
-def __dir__() -> list[str]:
-    return __all__

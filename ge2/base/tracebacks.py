@@ -17,7 +17,7 @@ from types import CodeType, FunctionType, TracebackType
 from typing import Any, Final, ParamSpec, TypeVar
 
 from ge2.base.config import config
-from ge2.base.errors import DEEPER, Ge2Error, InputError, TypeRuleError
+from ge2.base.errors import DEEPER, Ge2Error, InputError, TypeRuleError, lacking
 from ge2.base.source import here, is_library, is_package
 
 P = ParamSpec("P")
@@ -248,11 +248,13 @@ def published(function: FunctionType, module: str) -> Callable[..., Any]:
     return PUBLISHED[inner]
 
 
-def publish(namespace: dict[str, Any]) -> None:
-    """Makes the public functions of a module boundaries; they are at home in that module.
+def publish(namespace: dict[str, Any], advise: bool = False) -> None:
+    """Makes the public functions of a module boundaries; they are at home in that module, whose
+    `__all__` is what `dir` lists.
 
     A function under several names, of one module or of many, is one object under all of them, and
-    at home in the module that published it first.
+    at home in the module that published it first. With `advise` the error for a name that the module
+    lacks offers one that is like it.
     """
     names = namespace.get("__all__", [n for n in namespace if not n.startswith("_")])
     for name in names:
@@ -261,3 +263,11 @@ def publish(namespace: dict[str, Any]) -> None:
             namespace[name] = made = published(value, namespace["__name__"])
             if made.__name__ not in names:  # imported under another name
                 made.__name__ = made.__qualname__ = name
+    if "__all__" in namespace:
+        namespace.setdefault("__dir__", lambda: names)
+    if advise:
+
+        def missing(name: str) -> Any:
+            raise AttributeError(lacking(namespace["__name__"], name, names))
+
+        namespace["__getattr__"] = missing

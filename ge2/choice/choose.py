@@ -429,11 +429,14 @@ def decide_anew() -> None:
 
 
 def decided(possible: list[Candidate], known: Known | None) -> tuple[Candidate, str]:
-    """The candidate that is taken, and by what."""
+    """The candidate that is taken, and by what. One without a prediction comes after those before
+    it in the catalog, among which predictions decide all the same.
+    """
     if known is not None and (best := known.best(possible)) is not None:
         return best, "measured"
-    if len(possible) > 1 and all(c.predicted is not None for c in possible):
-        return min(possible, key=lambda c: c.predicted or 0.0), "predicted"
+    ranked = [*takewhile(lambda c: c.predicted is not None, possible)]
+    if len(ranked) > 1:
+        return min(ranked, key=lambda c: c.predicted or 0.0), "predicted"
     return possible[0], "order"
 
 

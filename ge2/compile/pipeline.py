@@ -17,7 +17,7 @@ from ge2.base.config import config
 from ge2.base.record import record
 from ge2.compile.catalog import USER_KERNELS
 from ge2.compile.steps import reads_first
-from ge2.compile.writes import checked_early, views_first, with_copies, writes
+from ge2.compile.writes import checked_early, results_apart, views_first, with_copies, writes
 from ge2.ir import Graph
 from ge2.ops.attention.ops import has_attention
 from ge2.passes import TIDY
@@ -44,7 +44,7 @@ from ge2.passes.loops.roll import roll
 from ge2.passes.loops.roll_offsets import roll_offsets
 from ge2.passes.loops.rolled_to_scan import stack, stack_all
 from ge2.passes.moves_inside import moves_inside
-from ge2.passes.reads import few_ranks, order_statistics
+from ge2.passes.reads import few_ranks, order_statistics, sorted_reads
 from ge2.passes.simplify import inline
 from ge2.passes.slices import little_first, scans_of_slices, slices_first
 from ge2.passes.split_edges import split_edges
@@ -138,16 +138,16 @@ FIRST: Final[tuple[Pass, ...]] = (user_kernels, attention, *TIDY)
 PIPELINES: Final[dict[str, tuple[Pass, ...]]] = {
     "reference": (roll_offsets, *TIDY, roll, whole, stack, fuse),
     "c": (
-        user_kernels, roll_offsets, *FIRST[1:], thin_products, order_statistics, joined_products, roll, whole, stack,
-        products_outside, factors, little_first, scans_of_slices, split_edges, fuse, contractions, constants_late,
-        writes, grounded, reads_first, with_copies, views_first, checked_early,
+        user_kernels, roll_offsets, *FIRST[1:], thin_products, sorted_reads, order_statistics, joined_products, roll,
+        whole, stack, products_outside, factors, little_first, scans_of_slices, split_edges, fuse, contractions,
+        constants_late, writes, grounded, reads_first, with_copies, views_first, checked_early,
     ),
     "cuda": (
-        *FIRST, few_ranks, order_statistics, online_sums, half_results, fp8_products, recompute, tiny_products,
-        mirrored, short_sums, joined_products, roll, whole, stack, stack_all, products_outside, sums_after,
-        scans_of_slices, slices_first, gated_products, join_scatters, sums_of_zeros, products_to_sums, fuse,
+        *FIRST, sorted_reads, few_ranks, order_statistics, online_sums, half_results, fp8_products, recompute,
+        tiny_products, mirrored, short_sums, joined_products, roll, whole, stack, stack_all, products_outside,
+        sums_after, scans_of_slices, slices_first, gated_products, join_scatters, sums_of_zeros, products_to_sums, fuse,
         split_live_ranges, contractions, indexed, drawn, resident, moves_inside, rows_inside,
-        results_together, constants_late, reads_first, with_copies, views_first,
+        results_together, constants_late, reads_first, with_copies, results_apart, views_first,
     ),
 }
 
@@ -157,13 +157,13 @@ PIPELINES: Final[dict[str, tuple[Pass, ...]]] = {
 LIMITED: Final[dict[str, tuple[Pass, ...]]] = {
     "reference": (whole, stack, fuse),
     "c": (
-        thin_products, order_statistics, whole, stack, little_first, scans_of_slices, split_edges, fuse,
+        thin_products, sorted_reads, order_statistics, whole, stack, little_first, scans_of_slices, split_edges, fuse,
         constants_late, writes, grounded, reads_first, with_copies, views_first, checked_early,
     ),
     "cuda": (
-        few_ranks, order_statistics, online_sums, half_results, fp8_products, tiny_products, mirrored, short_sums,
-        whole, stack, scans_of_slices, slices_first, join_scatters, sums_of_zeros, products_to_sums, fuse, indexed,
-        drawn, resident, moves_inside, rows_inside, constants_late, reads_first, with_copies, views_first,
+        sorted_reads, few_ranks, order_statistics, online_sums, half_results, fp8_products, tiny_products, mirrored,
+        short_sums, whole, stack, scans_of_slices, slices_first, join_scatters, sums_of_zeros, products_to_sums, fuse,
+        indexed, drawn, resident, moves_inside, rows_inside, constants_late, reads_first, with_copies, views_first,
     ),
 }
 # fmt: on

@@ -220,6 +220,27 @@ def begun(makers: dict[Var, Eqn], a: Atom) -> Atom:
     return a
 
 
+def results_apart(graph: Graph, context: Context) -> Graph:
+    """The graph with copies of results that are arguments, or that were returned before: nobody else
+    has the memory of a result, and a kernel is several times as fast as the library's copy.
+    """
+    if not context.outer:  # what stands around it takes results where they lie
+        return graph
+    views = {eqn.outs[0]: eqn.inputs[0] for eqn in graph.eqns if is_view(eqn)}
+    last = len(context.written)
+    met: set[Atom] = {*graph.inputs, *graph.outputs[:last]}
+    eqns, outputs = list(graph.eqns), list(graph.outputs)
+    for n, a in enumerate(outputs[last:], last):
+        x: Atom = a
+        while isinstance(x, Var) and x in views and x not in met:
+            x = views[x]
+        if x in met and isinstance(a, Var) and a.type.nbytes >= context.tuning.returned:
+            eqns.append(Eqn(StopGradient(), (a,), (copy := Var(a.type),)))
+            outputs[n] = copy
+        met.add(a)
+    return Graph(graph.inputs, tuple(eqns), tuple(outputs), graph.consts)
+
+
 def behind(eqns: Sequence[Eqn], x: Var, a: Var) -> int:
     """The place behind all that reads `x`, itself or by a view, and behind what makes `a`."""
     views: set[Atom] = {x}

@@ -7,9 +7,6 @@
 np.float32(6.0)
 """
 
-from typing import TYPE_CHECKING
-
-from ge2.base.errors import lacking
 from ge2.base.tracebacks import publish
 from ge2.io import torch as torch
 from ge2.io.training import Prefetch as Prefetch
@@ -43,14 +40,4 @@ __all__ = [
     "torch",
 ]  # fmt: skip
 
-publish(globals())
-
-
-if not TYPE_CHECKING:
-
-    def __getattr__(name):
-        raise AttributeError(lacking(__name__, name, __all__))
-
-
-def __dir__() -> list[str]:
-    return __all__
+publish(globals(), advise=True)

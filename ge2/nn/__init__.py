@@ -7,9 +7,6 @@
 (3, 3)
 """
 
-from typing import TYPE_CHECKING
-
-from ge2.base.errors import lacking
 from ge2.base.tracebacks import publish
 from ge2.nn import initializers as initializers
 from ge2.nn.functions import binary_cross_entropy as binary_cross_entropy
@@ -115,14 +112,4 @@ __all__ = [
     "triplet_loss",
 ]  # fmt: skip
 
-publish(globals())
-
-
-if not TYPE_CHECKING:
-
-    def __getattr__(name):
-        raise AttributeError(lacking(__name__, name, __all__))
-
-
-def __dir__() -> list[str]:
-    return __all__
+publish(globals(), advise=True)

@@ -38,6 +38,7 @@ from ge2.numpy.promotion import (
     fresh,
     lift,
     listed,
+    no_scalar,
     one_axis,
     reshape,
     strong,
@@ -410,7 +411,7 @@ def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> A
 def copy(a: Any, order: str = "K", subok: bool = False) -> Any:
     """The same elements in an array of its own."""
     checked_order(order)
-    return fresh(array(a))
+    return fresh(no_scalar(a))
 
 
 # -------- Arrays joined to one, and one taken to parts.
@@ -525,7 +526,7 @@ def block(arrays: Any) -> Any:
 
     def join(item: Any, level: int) -> Any:
         if not isinstance(item, list):
-            x = array(item)
+            x = no_scalar(item)
             return reshape(x, (1,) * (ndim - type_of(x).ndim) + type_of(x).shape)
         return concatenate([join(i, level - 1) for i in item], axis=-level)
 

@@ -63,18 +63,20 @@ def gathered(graph: Graph, context: Context = NOTHING) -> Fusion:
     """The groups of a graph's equations that become regions."""
     graph, tuning = without_dead_code(graph), context.tuning.fusion
     units = context.caps.multiprocessors if context.tails and context.caps else 0
-    fusion = Fusion(graph, tuning, None, context.gathers, context.tails, units)
+    gathers = context.gathers or context.caps is not None
+    fusion = Fusion(graph, tuning, None, gathers, context.tails, units)
     fusion.gather()
     parts = fusion.parts_of_long()
     if parts:
-        fusion = Fusion(graph, tuning, parts, context.gathers, context.tails, units)
+        fusion = Fusion(graph, tuning, parts, gathers, context.tails, units)
         fusion.gather()
     return fusion
 
 
 class Fusion:
     """`parts` gives equations of groups that would be too long a number each:
-    unlike ones are kept apart. `gathers`: regions may read arrays at indices made in regions.
+    unlike ones are kept apart. `gathers`: regions may read arrays at indices made in regions; on a
+    GPU single elements, where an index outside wraps around.
     `tails`: they may go on with sums that no block has whole. `units`: multiprocessors of the GPU.
     """
 
@@ -161,7 +163,7 @@ class Fusion:
         """True for a gather at indices that regions make: it may read where they are known.
 
         Another thread of the caller may write to an argument while it is read. Such an index is
-        looked at once, by a kernel of its own.
+        looked at once, by a kernel of its own, where one outside is an error.
         """
         if not (self.gathers and isinstance(eqn.op, Gather) and isinstance(eqn.inputs[0], Var)):
             return False
@@ -169,12 +171,8 @@ class Fusion:
         bases = [self.source(a)[0] for a in indices if isinstance(a, Var) and not a.type.weak]
         made = [a for a in bases if a.type.size > 1 and self.group(a) not in (None, self.scalars)]
         empty = not (eqn.outs[0].type.size and x.type.size)
-        return (
-            bool(made)
-            and self.arguments.isdisjoint(bases)
-            and not empty
-            and x.type.dtype not in HALF
-        )
+        safe = picked(eqn) > 0 if self.units else self.arguments.isdisjoint(bases)
+        return bool(made) and safe and not empty and x.type.dtype not in HALF
 
     # -- equations one by one
 
@@ -279,8 +277,10 @@ class Fusion:
             whole |= over
         axes = group.with_axes(entry, shape)
         tail: frozenset[int] = NO_AXES
-        if (whole is not group.whole or axes is not group.axes) and (
-            too_large(axes, whole, self.tuning)
+        changed = whole is not group.whole or axes is not group.axes or bool(one.tables)
+        again = self.units > 0 and bool(group.tables or one.tables)
+        if changed and (
+            too_large(axes, whole, self.tuning, again)
             or better_shared(axes, whole, (*group.entries.values(), entry), self.tuning, self.units)
         ):
             tail = self.tail(group, eqn, entry, uses)
@@ -322,7 +322,7 @@ class Fusion:
             return
         axes, folded, whole = joint(a, b, names)
         entries = *a.entries.values(), *(named(names, e) for e in b.entries.values())
-        if too_large(axes, whole, self.tuning):
+        if too_large(axes, whole, self.tuning, self.units > 0 and bool(a.tables or b.tables)):
             return
         if better_shared(axes, whole, entries, self.tuning, self.units):
             return

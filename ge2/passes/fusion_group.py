@@ -349,12 +349,16 @@ def elements_of(eqn: Eqn) -> Sequence[Atom]:
     return eqn.inputs[1:] if isinstance(eqn.op, Gather) else eqn.inputs
 
 
-def too_large(axes: Mapping[int, int], whole: Iterable[int], tuning: Fusion) -> bool:
-    """True if rows of these whole axes are too long for a block, or leave a long loop no axis to
-    cut.
+def too_large(
+    axes: Mapping[int, int], whole: Iterable[int], tuning: Fusion, gathers: bool = False
+) -> bool:
+    """True if rows of these whole axes are too long for a block, or for single elements to be read
+    at indices once for each fold of them, or leave a long loop no axis to cut.
     """
     row = math.prod(axes[a] for a in whole)
-    return row > tuning.row or (row > tuning.block and row == math.prod(axes.values()))
+    return row > (tuning.gathered if gathers else tuning.row) or (
+        row > tuning.block and row == math.prod(axes.values())
+    )
 
 
 def better_shared(

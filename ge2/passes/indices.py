@@ -34,7 +34,7 @@ from ge2.ops.random import Draw, RandomBits
 from ge2.ops.reduce import ArgReduce, Reduce
 from ge2.ops.shape import BroadcastInDim, Concatenate, Reshape, Slice
 from ge2.passes.context import NOTHING, Context
-from ge2.passes.fusion_group import NONE, dims_of, folding, folds
+from ge2.passes.fusion_group import NONE, dims_of, folding, folds, picked
 from ge2.passes.take_to_mask import INT32, Index
 
 # -------- Indices that a region compares with counts are counted from the start inside it, where
@@ -469,8 +469,12 @@ def rows_inside(graph: Graph, context: Context = NOTHING) -> Graph:
 
 
 def is_of_rows(eqn: Eqn, shortest: int) -> bool:
-    """True if indices along one axis name rows that lie side by side, of `shortest` elements or more."""
+    """True if indices along one axis name rows that lie side by side, of `shortest` elements or more,
+    or if each index names one element.
+    """
     op = eqn.op
+    if isinstance(op, Gather) and picked(eqn) and not op.window:
+        return all(isinstance(a, Var) and a.type.shape for a in eqn.inputs)
     if not isinstance(op, Gather) or len(op.axes) != 1:
         return False
     (axis,), (x, index) = op.axes, eqn.inputs

@@ -37,7 +37,7 @@ from ge2.ops.shape import Barrier, BroadcastInDim, Concatenate, Iota, Pad, Resha
 from ge2.passes.context import NOTHING, Context, Moves
 from ge2.passes.fusion_group import NONE
 from ge2.passes.indices import Along, Run, orientation, seen_axes, spread, together
-from ge2.passes.reads import with_slices_first
+from ge2.passes.slices import with_slices_first
 
 TRUE: Final = Literal.of(np.bool_(True))
 

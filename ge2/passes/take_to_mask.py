@@ -156,22 +156,22 @@ def one_a_row(sweep: Sweep, axes: Dims, shape: Dims, indices: Sequence[Atom]) ->
         return False
     if last.type.shape not in (shape[:-1], (*shape[:-1], 1)) or last.type.weak:
         return False
-    counted = [counts_along(sweep, a) for a in rows]
+    counted = [counts_along(sweep.maker, a) for a in rows]
     return all(
         c == k and a.type.shape[k] == shape[k]
         for k, (c, a) in enumerate(zip(counted, rows, strict=True))
     )
 
 
-def counts_along(sweep: Sweep, atom: Atom) -> int | None:
+def counts_along(makers: Mapping[Atom, Eqn], atom: Atom) -> int | None:
     """The axis along which a value counts 0, 1, 2, ...; None if it does not."""
-    made = sweep.maker.get(atom) if isinstance(atom, Var) else None
+    made = makers.get(atom) if isinstance(atom, Var) else None
     if made is None:
         return None
     if isinstance(made.op, Iota):
         return made.op.axis
     inner = (
-        counts_along(sweep, made.inputs[0])
+        counts_along(makers, made.inputs[0])
         if isinstance(made.op, BroadcastInDim | Reshape | Transpose)
         else None
     )

@@ -115,7 +115,7 @@ def numbers(shape: tuple[int, ...], dtype: F, seed: int = 3) -> F:
 
 
 @needs_compiler
-@pytest.mark.exhaustive("function", "shape", "chip")
+@pytest.mark.exhaustive("function", "shape", "chip", "dtype", table="windows")
 @pytest.mark.parametrize("chip", [WHOLE, ROWS], ids=["whole", "rows"])
 @pytest.mark.parametrize("function", FUNCTIONS, ids=lambda f: f.__name__)
 @pytest.mark.parametrize("shape", SHAPES)
@@ -171,7 +171,7 @@ STRIDED = [pooled, every_third, reversed_edges]
 
 
 @needs_compiler
-@pytest.mark.exhaustive("function", "chip", "dtype")
+@pytest.mark.exhaustive("function", "shape", "chip", "dtype", table="windows")
 @pytest.mark.parametrize("chip", [WHOLE, ROWS], ids=["whole", "rows"])
 @pytest.mark.parametrize("function", STRIDED, ids=lambda f: f.__name__)
 @pytest.mark.parametrize("shape", [(5, 64), (3, 2, 96), (7, 65), (2, 258), (1, 257)])
@@ -202,7 +202,7 @@ PIXELS = [blurred, turned, weighed, held, gathered]
 
 
 @needs_compiler
-@pytest.mark.exhaustive("function", "chip", "dtype")
+@pytest.mark.exhaustive("function", "shape", "chip", "dtype", table="windows")
 @pytest.mark.parametrize("chip", [WHOLE, ROWS], ids=["whole", "rows"])
 @pytest.mark.parametrize("function", PIXELS, ids=lambda f: f.__name__)
 @pytest.mark.parametrize("shape", [(5, 32, 3), (4, 40, 4), (3, 50, 2), (6, 24, 5)])
@@ -261,7 +261,7 @@ def random_reads(x: F, rng: np.random.Generator) -> F:
 
 
 @needs_compiler
-@pytest.mark.exhaustive("seed", "chip")
+@pytest.mark.exhaustive("chip", table="windows")
 @pytest.mark.parametrize("chip", [WHOLE, ROWS], ids=["whole", "rows"])
 @pytest.mark.parametrize("seed", range(24))
 def test_random_reads(seed: int, chip: Limits) -> None:
@@ -287,6 +287,7 @@ def test_gradients(function: F) -> None:
 
 
 @needs_nvrtc
+@pytest.mark.exhaustive("function", "dtype", table="registers of windows")
 @pytest.mark.parametrize("function", [longer, torus, life, pooled, inner], ids=lambda f: f.__name__)
 @pytest.mark.parametrize("dtype", [np.float32, BF16, np.uint8])
 def test_windows_are_registers(function: F, dtype: F) -> None:

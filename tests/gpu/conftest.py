@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -40,7 +41,7 @@ def library_products() -> Iterator[None]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    here = Path(__file__).parent
+    here = f"{Path(__file__).parent}{os.sep}"
     found = driver()
     lacks = (
         "no GPU"
@@ -50,7 +51,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         else "no CuPy"
     )
     for item in items:
-        if item.path.is_relative_to(here):
+        if str(item.path).startswith(here):  # of 30,000: a second by `is_relative_to`
             item.add_marker(pytest.mark.gpu)
             if lacks:
                 item.add_marker(pytest.mark.skip(reason=lacks))

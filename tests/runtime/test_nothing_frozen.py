@@ -32,6 +32,7 @@ import pytest
 
 import ge2
 from ge2.base.config import config
+from ge2.dispatch.closures import capture, unchanged
 from ge2.errors import ImpureError, InputError, TracerArrayConversionError
 
 DRAWN = np.random.default_rng(15)
@@ -377,6 +378,48 @@ def test_contents_that_come_back_find_a_trace_with_those_contents() -> None:
     held[0] = second
     first[:] = 9.0  # the array of the first trace
     np.testing.assert_array_equal(jitted(X), X * second)
+
+
+class Unit:
+    """One of very many objects, which a registry of their class and lists of theirs hold."""
+
+    known: dict[Any, Any]
+    chosen: set[str]
+
+    def __init__(self, rate: float, bases: list[Unit]) -> None:
+        self.rate, self.bases, self.powers, self.w = rate, bases, [1.0], X[:1]
+
+
+UNITS: dict[str, Any] = {
+    "an attribute": lambda units: put("rate", 7.0)(units[-1]),
+    "an element of a list": lambda units: put_item(0, 3.0)(units[-1].powers),
+    "an array": lambda units: put("w", ONES[:1])(units[-1]),
+    "a key": lambda units: Unit.known.update(scale=Unit.known.pop("rate")),
+    "a key that is no string": lambda units: Unit.known.update({(1,): Unit.known.pop((0,))}),
+    "an element of a set": lambda units: Unit.chosen.symmetric_difference_update({"b", "c"}),
+    "an element of many": lambda units: put_item(-1, Unit(5.0, []))(units),
+}
+
+
+@pytest.mark.parametrize("name", UNITS)
+def test_of_very_many_objects_a_change_is_seen(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Unit, "known", {"rate": 2.0, (0,): 3.0}, raising=False)
+    monkeypatch.setattr(Unit, "chosen", {"a", "b"}, raising=False)
+    first = Unit(2.0, [])
+    units = [first, *(Unit(float(i), [first]) for i in range(20))]
+    monkeypatch.setattr(unchanged, "MOST", 30)
+
+    def plain(x: Any) -> Any:
+        last, known = units[-1], Unit.known
+        scale = getattr(last, "rate") * last.powers[0] + known.get("scale", 1.0)  # noqa: B009
+        return x * scale * last.w + known.get((1,), 4.0) + len(Unit.chosen & {"a", "b"})
+
+    call = ge2.jit(plain)
+    sees(call, plain, lambda: UNITS[name](units))
+    for _ in range(6):
+        call(X)
+    monkeypatch.setattr(capture, "look_into", None)  # none of them is looked into again
+    np.testing.assert_allclose(call(X), plain(X))
 
 
 class Plain:

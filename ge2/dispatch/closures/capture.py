@@ -415,21 +415,25 @@ class Closure:
             if found is not None:
                 return found
             self.same, self.patience, self.times = None, 2 * self.patience, 0
-        seen = self.looked()
-        self.expect(seen)
-        return seen
+        return self.expect(self.looked())
 
-    def expect(self, seen: Seen) -> None:
-        """Has code generated that finds the same again, once it was seen often enough in a row."""
+    def expect(self, seen: Seen) -> Seen:
+        """What was seen, with the key of the look before if that is equal: so it is compared fast.
+
+        Has code generated that finds the same again, once it was seen often enough in a row.
+        """
         was = seen.key, [id(x) for x in seen.arrays]  # holding the arrays would keep their memory
-        self.times = self.times + 1 if was == self.was else 0
-        self.was = was
+        if was == self.was:
+            self.times, seen = self.times + 1, seen._replace(key=self.was[0])
+        else:
+            self.times, self.was = 0, was
         if self.times == self.patience:
             from ge2.dispatch.closures.unchanged import unchanged  # not needed for first calls
 
             same, again = unchanged(self.plan, seen), self.looked()
             if same is not None and same() is not None and again.key == seen.key:
                 self.same = same  # nothing changed while it was made
+        return seen
 
     def looked(self) -> Seen:
         """The same, read anew."""

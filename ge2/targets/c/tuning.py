@@ -36,6 +36,7 @@ class Regions:
     run: int = 256
     exact_run: int = 128  # as many as NumPy adds before it goes pairwise, in eight sums
     screened: int = 32  # elements from which on vectors find an extreme before its place is sought
+    sought: int = 2048  # bytes of a run of elements whose extreme vectors find
     halved: int = 1 << 15  # elements of a block of NumPy's whose sum is taken by halves
     masked: int = 600  # elements from which on three integer operations beat a masked copy
     lines: int = 8  # of a loop up to which it is written twice, for several threads and for one
@@ -119,6 +120,7 @@ class Products:
     # few columns that fill a vector of so many bytes: panels are quicker
     dots: int = 16
     far: int = 1 << 19
+    row: int = 32  # bytes of a vector, with which loops over few terms store rows
     vector: int = 64
     # with what is done to its elements: bytes of a product that need no part of it at a time, and
     # of the part that stays in a second cache, or in a first one where products are small

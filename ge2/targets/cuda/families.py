@@ -14,6 +14,7 @@ from ge2.targets.cuda.kernels.attention import (
     AttentionOfWarps,
 )
 from ge2.targets.cuda.kernels.gather import CudaGather, CudaIndex
+from ge2.targets.cuda.kernels.gemm import CudaSolve
 from ge2.targets.cuda.kernels.generated import (
     CudaConstant,
     CudaCopy,
@@ -43,7 +44,7 @@ from ge2.targets.cuda.kernels.products import (
     CudaSmallProduct,
 )
 from ge2.targets.cuda.kernels.scatter import CudaScatter, CudaScatterReduce, CudaSumsAt
-from ge2.targets.cuda.kernels.sort import CudaSolve, CudaSort
+from ge2.targets.cuda.kernels.sort import CudaSort
 from ge2.targets.cuda.kernels.tensor_cores import (
     Apart,
     GemmMma,

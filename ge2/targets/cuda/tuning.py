@@ -234,6 +234,11 @@ class Tiles:
     block: int = 256  # threads
     sides: tuple[int, ...] = (64, 32)  # elements of a tile along each side, the best first
     few: int = 8  # elements along an axis that are not worth a tile
+    # tiles of several axes: elements of arrays that are worth one, bytes that are read or written one
+    # after another at least, and elements of a tile
+    large: int = 1 << 16
+    run: int = 128
+    elements: int = 4096
     pack: int = 8  # elements that one access moves, at most
 
 
@@ -275,6 +280,7 @@ class Scatters:
     few: int = 64  # indices of which each may be compared with all others
     ranked: int = 1 << 13  # updates ordered by counting: 10 us at most on 132 multiprocessors
     window: int = 64  # updates that are summed one after another
+    ahead: int = 4  # of which a thread has so many on their way: runs are short
     # updates that a block puts in order, at most, and blocks of a multiprocessor that are enough: by
     # 32 blocks 65536 took 14 us of an H200 for each digit
     tile: int = 2048
@@ -337,6 +343,8 @@ class Sorts:
     key: int = 14  # instructions for a word of a key on its way from memory and back
     pair: int = 6  # instructions for two elements that are compared where lines are ranked
     shared_pair: int = 30  # instructions for a pair in a step in shared memory
+    digit: int = 24  # instructions for an element whose digit is counted, or is looked at
+    digits: int = 3000  # and for what is done with the counts of the digits of a line
     started: int = 2  # instructions of warps that a multiprocessor starts in a clock
 
 
@@ -541,6 +549,8 @@ class Tuning:
     """The numbers of each family of kernels.
 
     `spare`: bytes of shared memory that the driver and a kernel's own small arrays take.
+    `slow_double`: times as long as float32 float64 takes, from which on the user is told: 2 where a
+    GPU is made for float64, 32 or 64 where it is not.
     """
 
     elements: Elements = Elements()
@@ -570,3 +580,4 @@ class Tuning:
     # of NVRTC, which takes 0.05 s for sums of arrays and 0.2 for rows and running sums
     compile_price: CompilePrice = CompilePrice(kernel_seconds=0.1, share=0.5)
     spare: int = 4 << 10
+    slow_double: int = 8

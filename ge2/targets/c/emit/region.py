@@ -258,7 +258,7 @@ class Writer(Statements):
             self.sought = None, False
             return found
 
-        return search(states, body, bounds)
+        return search(states, body, bounds, self.tuning.sought)
 
     def written_out(self, loop: Loop) -> bool:
         """True if vectors go along a loop around others, which the compiler writes out."""

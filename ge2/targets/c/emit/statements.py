@@ -416,7 +416,6 @@ def term(limit: Limit, index: str, places: Places) -> str:
 # runs the first that has the extreme of all is gone through, once, until it is met.
 
 
-RUN = 2048  # bytes of a run
 States = Mapping[Work, tuple[str, str]]  # of extremes: the name of each state, and its place
 
 
@@ -475,14 +474,17 @@ def met(w: Work, name: str, state: str, value: str, index: str) -> list[Text]:
 
 
 def search(
-    states: States, body: Callable[[Work | None], tuple[Stage, ...]], bounds: tuple[str, str, str]
+    states: States,
+    body: Callable[[Work | None], tuple[Stage, ...]],
+    bounds: tuple[str, str, str],
+    nbytes: int,
 ) -> list[Stage]:
     """The loop over runs, and after it one over the run of each extreme. `body`: the statements of the
     loop within, which take extremes of a run (None), or seek one of them; `bounds`: its index, begin
-    and end.
+    and end; `nbytes`: those of a run.
     """
     letter, begin, end = bounds
-    run = RUN // max(w.xs[0].dtype.itemsize for w in states)
+    run = nbytes // max(w.xs[0].dtype.itemsize for w in states)
     head = [Text(f"const int64_t end = ge2_least(at + {run}, {end});")]
     clauses = ""
     first, found, seeking = list[Stage](), list[Stage](), list[Stage]()

@@ -216,7 +216,6 @@ Writer = Callable[[str, list[Argument], Matrix, Matrix, Sides, bool], Text]
 TINY = 4096  # multiplications; GE2_TINY of product.h
 TASK = 1 << 21  # multiplications; GE2_TILE_WORK of product.h
 THIN = 4  # terms of a sum; GE2_THIN of product.h
-VECTOR = 256  # bits of one, with which loops over few terms store rows
 
 ITSELF = Variant("half by BLAS, mirrored")  # of a matrix times its transpose
 BLAS, LOOPS = Variant("BLAS"), Variant("loops")  # of products; BLAS of tiny ones is loops, too
@@ -441,7 +440,8 @@ class Multiply:
         few = self.variant.name.startswith(SMALL_LOOPS.name)
         if write is by_blas:
             write = self.of_size(sizes)
-        line = write(SUFFIX[self.dtype], arguments, a, b, sizes, few)
+        form = self.lies_down(sizes) if write is thin else few
+        line = write(SUFFIX[self.dtype], arguments, a, b, sizes, form)
         if write is by_blas:  # which counts by itself, and shares tiles
             arguments.append(Argument("int threads", "threads", self.caps.threads))
             return CKernel("product", f"{self.op} of {types}", tuple(arguments), (line,), 1)
@@ -459,6 +459,11 @@ class Multiply:
             "product", f"{self.op} of {types}", tuple(arguments), (), 1, total,
             template="c/region.c.jinja", view=(For("i", begin, end, (line,)),),
         )  # fmt: skip
+
+    def lies_down(self, sizes: Sides) -> bool:
+        """True of a result whose rows fill no vector, and whose columns are longer."""
+        _, m, n, _ = sizes
+        return m > n and n * self.dtype.itemsize < self.tuning.row
 
     def of_size(self, sizes: Sides) -> Writer:
         """The function of product.h, of which each is compiled only where it is called: that of large
@@ -568,11 +573,9 @@ def called(arguments: list[Argument], a: Matrix, b: Matrix, sizes: Sides, few: b
 
 
 def thin(
-    suffix: str, arguments: list[Argument], a: Matrix, b: Matrix, sizes: Sides, few: bool
+    suffix: str, arguments: list[Argument], a: Matrix, b: Matrix, sizes: Sides, columns: bool
 ) -> Text:
-    """A product of few terms as loops, the innermost along rows of the result, or along columns where
-    rows fill no vector and columns are longer.
-    """
+    """A product of few terms as loops, the innermost along rows of the result, or along its columns."""
     _, m, n, k = sizes
     arguments += [Argument("int64_t rows", "size", m), Argument("int64_t columns", "size", n)]
 
@@ -586,7 +589,7 @@ def thin(
         strides = ", ".join(number(f"{name}_{part}", getattr(x, part)) for part in order)
         return f"{name} + i * {number(f'{name}_batch', x.batch)}, {strides}"
 
-    if m > n and n * int(suffix[1:]) < VECTOR:
+    if columns:
         both = f"columns, rows, {k}, {matrix('b', b, 'column', 'row')}, {matrix('a', a, 'column', 'row')}"
         return Text(f"ge2_product_terms_{suffix}({both}, c + i * rows * columns, 1, columns);")
     both = (

@@ -1,4 +1,4 @@
-"""The kinds of kernels that a region may become: plain, split in two, or by tiles across each other."""
+"""The kinds of kernels that a region may become: plain, split in two, or by tiles."""
 
 from __future__ import annotations
 
@@ -8,25 +8,23 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache as once
 from functools import partial
-from typing import Any, final
+from typing import Any
 
-from ge2.base.record import record
 from ge2.choice.problem import Variant
 from ge2.codegen.axes import is_state
-from ge2.codegen.kernel_values import Param, folded_axes
-from ge2.codegen.text import Operand, Text, whole
+from ge2.codegen.kernel_values import folded_axes
+from ge2.codegen.text import Operand, whole
 from ge2.ir import Graph, Var
 from ge2.ir.graph import FREE
 from ge2.ops.graphs.region import Region, kind_of
 from ge2.ops.reduce import ArgReduce, Reduce
-from ge2.targets.cuda.emit import CudaKernel, Fixed
+from ge2.targets.cuda.emit import CudaKernel
 from ge2.targets.cuda.emit.columnwise import Lanes
 from ge2.targets.cuda.emit.region import Problem
 from ge2.targets.cuda.emit.row_plan import Plan, planned
 from ge2.targets.cuda.emit.rows import Rows
 from ge2.targets.cuda.emit.special_reductions import SECTOR, Kernels, crosses
-from ge2.targets.cuda.emit.views import Stage
-from ge2.targets.cuda.emit.words import STORED, WIDEST
+from ge2.targets.cuda.emit.tiles import across, permuted
 from ge2.targets.cuda.limits import Chip
 from ge2.targets.cuda.tuning import Halves
 
@@ -247,160 +245,6 @@ def through_views(region: Region, needed: set[Any], makers: dict[Var, int]) -> s
     return found
 
 
-# -------- Elementwise kernels of arrays that lie across each other, by way of tiles in shared
-# memory.
-# A block has a square of SIDE x SIDE elements. What does not lie as the results do is read along
-# its own neighbours into a tile; then each thread has packs along the results, as in other
-# elementwise kernels. So all accesses to memory are of whole lines of 128 bytes, and a copy moves
-# each element twice and nothing else.
-
-
-def across(problem: Problem, chip: Chip) -> Across | None:
-    """The writer of the kernel, if arrays lie across the results, and in one direction."""
-    lane, strides, tuning = lane_of(problem), problem.axes.strides, chip.tuning.tiles
-    if lane < 0 or problem.axes.sizes[lane] < tuning.few:
-        return None
-    lying = [(p, side) for p in strides if (side := side_of(problem, p, lane, tuning.few)) >= 0]
-    if not lying:
-        return None
-    largest, side = max(
-        lying, key=lambda each: math.prod(problem.axes.sizes[a] for a in strides[each[0]])
-    )
-    taken = [p for p, other in lying if other == side]
-    for n in tuning.sides:
-        if (
-            largest in taken
-            and sum(n * n * p.var.type.dtype.itemsize for p in taken) <= chip.static
-        ):
-            return Across(problem, chip, lane, side, taken, n)
-    return None
-
-
-def lane_of(problem: Problem) -> int:
-    """The axis along which the results lie; -1 if there is none, or they differ."""
-    found = {
-        next((a for a, s in problem.axes.strides[p].items() if s == 1), -1) for p in problem.outs
-    }
-    whole = all(set(problem.axes.strides[p]) == set(problem.axes.sizes) for p in problem.outs)
-    return found.pop() if len(found) == 1 and whole else -1
-
-
-def side_of(problem: Problem, p: Param, lane: int, few: int) -> int:
-    """The other axis along which an input's neighbours lie; -1 if it lies as
-    the results do, repeats, or has `few` elements there.
-    """
-    strides = problem.axes.strides[p]
-    if (
-        p in problem.outs
-        or p in problem.placed
-        or problem.operands[p.var].value
-        or strides.get(lane, 1) in (0, 1)
-    ):
-        return -1
-    return next((a for a, s in strides.items() if s == 1 and problem.axes.sizes[a] >= few), -1)
-
-
-@final
-@record
-class Side:
-    """An axis of a tile; `ragged`: no whole number of packs lies along it."""
-
-    letter: str
-    extent: str
-    ragged: bool
-
-
-@final
-@record
-class Taken:
-    """An array that is read by way of a tile; `wide`: elements of one access."""
-
-    name: str
-    stored: str
-    wide: int
-    element: str
-
-
-@final
-@record
-class Tiles:
-    """The view that `templates/cuda/transpose.cu.jinja` prints."""
-
-    row: Side
-    along: Side
-    index: str
-    outer: tuple[Text, ...]
-    taken: tuple[Taken, ...]
-    packs: int
-    block: int
-    stages: tuple[Stage, ...]
-
-
-@final
-class Across:
-    """`lane`: along which results lie, `side`: along which those of `taken` do."""
-
-    def __init__(
-        self, problem: Problem, chip: Chip, lane: int, side: int, taken: Sequence[Param], width: int
-    ) -> None:
-        self.problem, self.taken, self.width, self.side = problem, list(taken), width, side
-        largest = max(p.var.type.dtype.itemsize for p in (*taken, *problem.outs))
-        self.pack = min(WIDEST // largest, chip.tuning.tiles.pack)
-        self.lanes = Lanes(problem, frozenset(), chip, lane, self.pack)
-        self.places, self.lane = self.lanes.places, lane
-        self.block = min(chip.tuning.tiles.block, width * width // self.pack)
-        self.turns = width * width // self.pack // self.block
-        sizes = problem.axes.sizes
-        self.outer = [a for a in self.lanes.kept if a not in (lane, side)]
-        self.grid = math.prod(-(-sizes[a] // (width if a in (lane, side) else 1)) for a in sizes)
-
-    def run(self) -> Kernels:
-        if not self.grid:
-            return Kernels(())
-        problem, said = self.problem, self.lanes.said
-        row, along = map(self.side_at, (self.lane, self.side))
-        outer = self.where()
-        taken = tuple(map(self.tile, self.taken))
-        for p in self.taken:
-            said.packs[p] = f"{self.places.array(p)}_at.at[{'v' if self.pack > 1 else '0'}]"
-        stages = tuple(self.lanes.inside(self.lanes.root))
-        view = Tiles(row, along, self.places.whole, outer, taken, self.turns, self.block, stages)
-        fixed = (
-            Fixed("PACK", self.pack, "neighbours of one access"),
-            Fixed("SIDE", self.width, "elements along each side of a tile"),
-        )
-        arguments = tuple(self.places.arguments.values())
-        return Kernels((
-            CudaKernel(
-                problem.region.kind, problem.text, arguments, (), self.block, (self.grid, 1), fixed,
-                0, len(problem.region.graph.eqns), tuple(said.helpers),
-                template="cuda/transpose.cu.jinja", view=view,
-            ),
-        ))  # fmt: skip
-
-    def side_at(self, a: int) -> Side:
-        ragged = self.problem.axes.sizes[a] % self.pack != 0
-        return Side(self.places.letters[a], self.places.extent(a), ragged)
-
-    def where(self) -> tuple[Text, ...]:
-        """Returns where a tile lies along the axes that are not its own."""
-        if len(self.outer) == 1:
-            letter = self.places.letters[self.outer[0]]
-            return (Text(f"const {self.places.whole} {letter} = rest1;"),)
-        return tuple(map(Text, self.places.split("rest1", self.outer)))
-
-    def tile(self, p: Param) -> Taken:
-        stored, name = STORED[p.var.type.dtype], self.places.array(p)
-        return Taken(name, stored, self.wide(p), self.places.element(p))
-
-    def wide(self, p: Param) -> int:
-        """Returns how many elements along the side one access may move."""
-        self.places.lane = self.side
-        found = min(self.places.wide(p), self.pack)
-        self.places.lane = self.lane
-        return found
-
-
 # -------- The kinds of kernels that a region may become, and the kernels of each.
 # Threads lie along what is reduced (rows) or along what is kept (columns); arrays that lie across
 # the results go through tiles; and a region of several reductions may be two kernels, with an array
@@ -461,6 +305,9 @@ def single(region: Region, operands: Operands, chip: Chip) -> Iterator[Variant]:
     problem = make()
     over = list(dict.fromkeys(w.over for w in problem.folded))
     if not over:
+        if (blocks := permuted(problem, chip)) is not None:
+            yield Variant("tiles of several axes", once(blocks.run))
+            problem = make()
         if (tiles := across(problem, chip)) is not None:
             yield Variant("transposed tiles", once(tiles.run))
             problem = make()

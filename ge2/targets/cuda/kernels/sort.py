@@ -1,22 +1,17 @@
-"""Kernels that put lines in order, or find some ranks, and that put updates in the order of their
-places; and those of small systems of linear equations.
-"""
+"""Kernels that put lines in order, or find some ranks, and that put updates in the order of their places."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from functools import cache
 from typing import Final, final
 
 import numpy as np
 
-from ge2.base.arrays import COMPLEX, FLOAT32, FLOAT64, INEXACT
+from ge2.base.arrays import COMPLEX, INEXACT
 from ge2.base.record import record
-from ge2.choice.problem import Problem, Variant, bytes_of, described
-from ge2.codegen.axes import merged
+from ge2.choice.problem import Problem, Variant, bytes_of
 from ge2.codegen.text import Operand, Text
-from ge2.ops.linalg import Solve
 from ge2.ops.sort import ArgSort, Sort
 from ge2.passes.reads import OrderStatistics
 from ge2.targets.cuda.device import Caps
@@ -26,8 +21,8 @@ from ge2.targets.cuda.emit.words import STORED, SUFFIX
 from ge2.targets.cuda.kernels.generated import NOTHING, CudaWays
 from ge2.targets.cuda.kernels.index_sums import Writes
 from ge2.targets.cuda.kernels.lines import BLOCK, LargestOfLines, Ranking, key_name, key_of
-from ge2.targets.cuda.kernels.moves import OVER, Grid, Spread, added, far, lettered
-from ge2.targets.cuda.limits import ASSUMED, GRID_MOST, WARP, Limits
+from ge2.targets.cuda.kernels.moves import Grid, Spread, added
+from ge2.targets.cuda.limits import ASSUMED, GRID_MOST, WARP
 from ge2.targets.cuda.tuning import Sorts
 
 # -------- Networks of comparators: the same pairs of keys meet whatever the keys are, so each key is
@@ -248,6 +243,7 @@ def comparators(network: Network) -> tuple[Text, ...]:
 
 
 REGISTERS, RANKED, SHARED = "in registers", "ranked by a few threads", "a block for each line"
+SELECTED = "selected by a block for each line"
 
 
 @final
@@ -263,11 +259,14 @@ class CudaSort(CudaWays):
         n, chip = t.shape[op.axis], ASSUMED if caps is None else caps.chip
         if t.dtype in COMPLEX:
             return "complex numbers are sorted by CuPy"
-        selects = isinstance(op, OrderStatistics)
-        most = longest_in_registers(chip.tuning.sorts) if selects else longest(static_of(caps))
-        if n > most:
-            return f"{'a warp' if selects else 'a block'} sorts {most} elements, not {n}"
-        return "" if t.size // max(n, 1) <= GRID_MOST[0] else "there are too many lines"
+        lines, alone = t.size // max(n, 1), chip.tuning.top_k.long
+        if lines > GRID_MOST[0]:
+            return "there are too many lines"
+        if isinstance(op, OrderStatistics):
+            few = n > alone and lines < chip.multiprocessors // 2
+            return f"lines of {n} elements are too few for all multiprocessors" if few else ""
+        most = longest(static_of(caps))
+        return f"a block sorts {most} elements, not {n}" if n > most else ""
 
     def is_ranked(self, problem: Problem, caps: Caps | None) -> bool:
         return True
@@ -281,7 +280,8 @@ class CudaSort(CudaWays):
         long = f"a line has {lines.n} elements, more than {most}" if lines.n > most else ""
         found = Variant(REGISTERS, lambda: Kernels((OrderedLines(lines, tuning).kernel(),)), long)
         if isinstance(problem.op, OrderStatistics):
-            return (found,)
+            ranks = problem.op.ranks
+            return found, Variant(SELECTED, lambda: Kernels((lines.of_ranks(ranks),)))
         return (
             found,
             Variant(RANKED, lambda: Kernels((lines.ranked(),)), lines.long),
@@ -297,6 +297,7 @@ class CudaSort(CudaWays):
             REGISTERS: lambda: in_registers(n, t.dtype, op, tuning),
             RANKED: lambda: by_rank(n, t.dtype, tuning),
             SHARED: lambda: in_shared(n, tuning),
+            SELECTED: lambda: by_digits(n, op, tuning),
         }
         count = counts[variant.name]() if t.size else 0
         lines, chip = t.size / max(n, 1), caps.chip
@@ -344,6 +345,12 @@ def in_shared(n: int, tuning: Sorts) -> float:
     steps = (n - 1).bit_length()
     pairs = max(1 << steps >> 1, BLOCK) // WARP
     return steps * (steps + 1) // 2 * pairs * tuning.shared_pair
+
+
+def by_digits(n: int, op: Sort | ArgSort | OrderStatistics, tuning: Sorts) -> float:
+    """The instructions of the warps of a block that finds some ranks of a line."""
+    assert isinstance(op, OrderStatistics)
+    return len(op.ranks) * (tuning.digits + 3 * -(-n // WARP) * tuning.digit)
 
 
 def longest(shared: int) -> int:
@@ -454,99 +461,3 @@ class TileOrder:
 def turns_of(bits: int) -> int:
     """The digits of numbers of so many bits."""
     return -(-bits // WIDEST_DIGIT)
-
-
-# -------- Small systems of linear equations: a few threads of a warp solve each in shared memory.
-# A library's solver takes several launches of its own for a system, and memory, and is called by the
-# host between two graphs of launches. A system of few rows is solved in the time of one of them.
-
-
-@final
-class CudaSolve(CudaWays):
-    name = "small solve in CUDA"
-    ops = (Solve,)
-    anywhere = True
-
-    def refuses(self, problem: Problem, caps: Caps | None) -> str:
-        b = problem.inputs[1]
-        n, k = b.shape[-2:]
-        if b.dtype not in (FLOAT32, FLOAT64):
-            return "it solves equations of real numbers"
-        sides = (ASSUMED if caps is None else caps.limits).tuning.solves.sides
-        if n > WARP or k > sides:  # a thread has a row
-            return f"it has more than {WARP} rows or {sides} right sides"
-        if math.prod(b.shape[:-2]) >= GRID_MOST[0]:
-            return "there are too many systems"
-        return ""
-
-    def variants(self, problem: Problem, caps: Caps) -> tuple[Variant, ...]:
-        if not problem.outs[0].size:
-            return (NOTHING,)
-        return (Variant(plan=lambda: Kernels((Systems(problem, caps.limits).kernel(),))),)
-
-
-@final
-@record
-class Solving:
-    """The view that the template prints."""
-
-    ctype: str
-    nan: str
-    index: str
-    split: tuple[Text, ...]
-    begin: tuple[str, str, str]  # of the matrix, its right sides, and the results
-    element: tuple[str, str, str]  # in row `i` and column `j`
-
-
-@final
-class Systems:
-    """The systems of a problem, and where their elements are."""
-
-    def __init__(self, problem: Problem, limits: Limits) -> None:
-        self.problem, b = problem, problem.inputs[1]
-        self.block = limits.tuning.solves.block
-        # of shared memory, beside the numbers of rows
-        self.room = limits.shared_static - 4 * self.block
-        self.dtype, (self.n, self.k) = b.dtype, b.shape[-2:]
-        (a, right), (y,) = problem.arrays
-        self.operands = dict(zip("aby", (a, right, y), strict=True))
-        over = [x.strides[:-2] for x in self.operands.values()]
-        self.over, self.strides = merged(b.shape[:-2], *over)
-        self.letters = lettered(OVER, len(self.over))
-        self.count = math.prod(self.over)
-
-    def kernel(self) -> CudaKernel:
-        team = 1 << (self.n - 1).bit_length()
-        wide = self.n + self.k | 1  # an odd number, so that threads read from all banks
-        room = self.n * wide * self.dtype.itemsize
-        teams = max(1, min(self.block // team, self.room // room, self.count))
-        types = (*self.problem.inputs, *self.problem.outs)
-        laid = [(t.shape, x.strides) for t, x in zip(types, self.operands.values(), strict=True)]
-        grid = Grid(far((self.count * self.block,), *laid), team * teams)
-        grid.fixed += [
-            Fixed("TEAM", team, "threads that share a system"),
-            Fixed("TEAMS", teams, "systems of a block"),
-            Fixed("ROWS", self.n, "of a system"),
-            Fixed("SIDES", self.k, "right sides"),
-            Fixed("WIDE", wide, "elements from one row to the next"),
-        ]
-        systems = grid.size("systems", self.count)
-        sizes = grid.sizes(self.letters, self.over)
-        split = grid.split(f"(p < {systems} ? p : 0)", self.letters, sizes)
-        view = Solving(
-            "float" if self.dtype == FLOAT32 else "double",
-            f"GE2_NAN_{SUFFIX[self.dtype].upper()}", grid.whole, tuple(split) if sizes else (),
-            *self.places(grid),
-        )  # fmt: skip
-        title, blocks = described(self.problem), -(-self.count // teams)
-        return grid.kernel("solve", title, view, blocks * grid.block, "linalg/solve")
-
-    def places(self, grid: Grid) -> tuple[tuple[str, str, str], tuple[str, str, str]]:
-        """Returns where each array of a system begins, and its elements from there."""
-        begin, element = list[str](), list[str]()
-        for (name, x), over in zip(self.operands.items(), self.strides, strict=True):
-            (grid.result if name == "y" else grid.array)(name, x, self.dtype)
-            begin.append(grid.place(name, self.letters, over))
-            at = grid.place(name, ("row", "column"), x.strides[-2:])
-            element.append(f"{name}[from_{name} + {at}]")
-        return tuple(begin), tuple(element)  # type: ignore[return-value]
