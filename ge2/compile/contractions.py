@@ -88,10 +88,11 @@ def in_c(context: Context) -> Where | None:
     """The same of programs in C; None of those that NumPy runs block by block."""
     from ge2.targets.c.families import CONTRACTIONS
     from ge2.targets.c.libraries import limits
+    from ge2.targets.c.tuning import TUNING
 
     if not context.gathers:
         return None
-    return Where("c", limits(config.thread_count()), CONTRACTIONS, (), in_one)
+    return Where("c", limits(config.thread_count(), config.tuned(TUNING)), CONTRACTIONS, (), in_one)
 
 
 class Contractions:
