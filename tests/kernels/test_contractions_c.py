@@ -19,7 +19,7 @@ FAMILY: Final = "contraction in C"
 F32, F64 = np.dtype(np.float32), np.dtype(np.float64)
 # of a kilobyte or so a task, however small a product is
 FINE: Final = Tuning(
-    products=Products(near=0, panel=1 << 11, first=1 << 9, wake=0, task=1, high=24)
+    products=Products(near=0, panel=1 << 11, first=1 << 9, wake=0, task=1, high=24, many=1)
 )
 WAYS: Final = ("panels", "BLAS", "loops of known sizes")
 

@@ -154,10 +154,10 @@ class CInSteps(Joint):
     in_steps = True
 
     def seconds(self, problem: Problem, variant: Variant, caps: Caps) -> float:
-        given, both = variant.caps or caps, halves_of(problem)
-        first = chosen(both.product, given).taken.variant
-        rest = CRegion().seconds(both.rest, variant, caps)
-        return CProduct().seconds(both.product, first, given) + rest
+        both = halves_of(problem)
+        first = chosen(both.product, caps).taken.variant
+        rest = CRegion().seconds(both.rest, Variant(), caps)
+        return CProduct().seconds(both.product, first, caps) + rest
 
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Pieces:
         both = halves_of(problem)
