@@ -119,9 +119,13 @@ def golden_texts(target: str) -> str:
     return "\n".join(path.read_text() for path in sorted(HERE.glob(f"{target}/*.txt")))
 
 
-# but those of a library that is asked for each graph, on a GPU: tests/kernels/test_cudnn.py has them
+# but those of a library that is asked for each graph, on a GPU: tests/kernels/test_cudnn.py has them;
+# and those that leave steps apart, which then have families of their own
 FAMILIES = dict.fromkeys(
-    family for target in TARGETS for family in catalog_of(target) if not isinstance(family, OfCudnn)
+    family
+    for target in TARGETS
+    for family in catalog_of(target)
+    if not (isinstance(family, OfCudnn) or family.in_steps)
 )
 
 

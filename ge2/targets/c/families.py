@@ -27,7 +27,8 @@ from ge2.targets.c.kernels.products import CProduct
 
 FAMILIES: Catalog = (
     CRegion(), CProduct(), CContraction(), CInSteps(), CCopy(), CConcatenate(), CPad(), CUpdateSlice(),
-    CConstant(), CTable(), CGather(), CScatterReduce(), CScatter(), CIndex(), CScan(), CBits(), CFold(), CSort(),
+    CConstant(), CTable(),
+    CGather(), CScatterReduce(), CScatter(), CIndex(), CScan(), CBits(), CFold(), CSort(),
     CSelect(), CTop(), CSearch(), COwn(), CAttention(), CAttentionBackward(),
 )  # fmt: skip
 BLOCKED: Catalog = (BlockedPointwise(), BlockedRowwise(), BlockedReduce())

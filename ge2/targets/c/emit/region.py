@@ -154,17 +154,8 @@ class Writer(Statements):
         return CKernel(
             self.region.kind, self.text, tuple(arguments), (), len(self.region.graph.eqns), total,
             tuple(self.helpers), template="c/region.c.jinja", view=with_reads(body, arguments),
-            unit=self.unit(alone) if total and alone is not None else 0,
+            unit=self.places.unit(alone.spec) if total and alone is not None else 0,
         )  # fmt: skip
-
-    def unit(self, loop: Loop) -> int:
-        """The elements of the space that an iteration of a loop has, if all iterations go through them
-        in C order; else 0.
-        """
-        spec, axes = loop.spec, sorted(self.axes.sizes)
-        assert spec is not None
-        first = spec.axes == tuple(axes[: len(spec.axes)]) and spec.role == "task"
-        return math.prod(self.axes.sizes[a] for a in axes[len(spec.axes) :]) if first else 0
 
     # -- loops
 

@@ -17,7 +17,7 @@ from ge2.base.record import record
 from ge2.choice.problem import Problem, described
 from ge2.codegen.axes import merged
 from ge2.codegen.layout import Moved
-from ge2.codegen.text import ALONE, CKernel, Operand, Parameters, Sharing, Text
+from ge2.codegen.text import ALONE, Argument, CKernel, Operand, Parameters, Sharing, Text
 from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Var
 from ge2.ops.attention import REPEATED
 from ge2.ops.attention.form import Form
@@ -100,6 +100,14 @@ class Elements:
     sharing: Sharing | None
     statements: tuple[Text, ...]
     checks: tuple[Check, ...] = ()
+
+
+def shares(chunk: int, grain: int, caps: Caps) -> tuple[Argument, ...]:
+    """The tasks that a thread takes at a time, and those that are worth waking other threads for."""
+    return (
+        Argument("int64_t chunk", "size", chunk), Argument("int64_t grain", "size", grain),
+        Argument("int threads", "threads", caps.threads),
+    )  # fmt: skip
 
 
 def nest_of(letters: Sequence[str], ends: Sequence[str]) -> tuple[tuple[str, str], ...]:

@@ -19,6 +19,7 @@ from ge2.targets.c.emit import HELD, STORED, SUFFIX
 from ge2.targets.c.emit.file import Then
 from ge2.targets.c.emit.region import c_kernel
 from ge2.targets.c.emit.statements import ORDER
+from ge2.targets.c.kernels import shares
 from ge2.targets.c.kernels.generated import CRegion, Generated, Pieces, shared, shared_seconds
 from ge2.targets.c.kernels.products import (
     BLAS,
@@ -30,7 +31,6 @@ from ge2.targets.c.kernels.products import (
     matrices,
     product_dtype,
     rate_of,
-    shares,
     sides,
 )
 from ge2.targets.c.tuning import Caps, Products, Tuning

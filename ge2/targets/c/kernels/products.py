@@ -17,7 +17,7 @@ from ge2.ops.dot import DotGeneral
 from ge2.program import volume
 from ge2.targets.c.emit import HELD, STORED, SUFFIX
 from ge2.targets.c.emit.file import For
-from ge2.targets.c.kernels import leads, single
+from ge2.targets.c.kernels import leads, shares, single
 from ge2.targets.c.kernels.generated import Generated, Pieces, copying, shared, shared_seconds
 from ge2.targets.c.tuning import Caps, Products
 
@@ -199,14 +199,6 @@ def by_lines(
 def turned(x: Matrix) -> Matrix:
     """The transpose of a matrix, in its memory."""
     return Matrix(x.operand, x.batch, x.column, x.row)
-
-
-def shares(chunk: int, grain: int, caps: Caps) -> tuple[Argument, ...]:
-    """The tasks that a thread takes at a time, and those that are worth waking other threads for."""
-    return (
-        Argument("int64_t chunk", "size", chunk), Argument("int64_t grain", "size", grain),
-        Argument("int threads", "threads", caps.threads),
-    )  # fmt: skip
 
 
 # -------- Matrix products in C: by NumPy's BLAS, and by loops.

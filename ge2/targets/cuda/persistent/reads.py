@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Protocol, final
+from typing import Any, Final, Protocol, final
 
 import numpy as np
 
@@ -43,6 +43,7 @@ from ge2.targets.cuda.persistent.nodes import (
     dense,
     stacks,
 )
+from ge2.targets.cuda.persistent.rows import Along, Split
 from ge2.targets.cuda.persistent.values import (
     POINTS,
     Array,
@@ -50,6 +51,7 @@ from ge2.targets.cuda.persistent.values import (
     Made,
     Number,
     Picked,
+    Read,
     Reader,
     Step,
     Steps,
@@ -59,9 +61,6 @@ from ge2.targets.cuda.persistent.values import (
     times,
     whole,
 )
-
-if TYPE_CHECKING:
-    from ge2.targets.cuda.persistent.rows import Along, Split
 
 
 class Loops(Protocol):
@@ -157,9 +156,6 @@ def multiplied(eqn: Eqn, e: str, k: str) -> tuple[Index, Index]:
         at: Mapping[int, str] = dict((*pairs, *zip(free, own, strict=True)))
         found.append(Index(t.shape, "", tuple(at[i] for i in range(t.ndim))))
     return found[0], found[1]
-
-
-Read = tuple[Made | Array, bool]  # with whether it is at the own place of what reads
 
 
 def reads(s: Statement) -> list[Read]:
