@@ -124,9 +124,10 @@ def fp8_products(graph: Graph, context: Context) -> Graph:
 
 def contractions(graph: Graph, context: Context) -> Graph:
     """Products are one kernel with what makes their operands and what is done to their elements."""
-    if context.caps is None:
+    if context.caps is None and not context.gathers:
         return graph
-    from ge2.compile.rewrites.contractions import contractions
+    # what programs that NumPy runs need not load
+    from ge2.compile.contractions import contractions
 
     return contractions(graph, context)
 
@@ -146,8 +147,8 @@ PIPELINES: Final[dict[str, tuple[Pass, ...]]] = {
     "reference": (roll_offsets, *TIDY, roll, whole, stack, fuse),
     "c": (
         user_kernels, roll_offsets, *FIRST[1:], thin_products, sorted_reads, order_statistics, joined_products, roll,
-        whole, stack, products_outside, factors, little_first, scans_of_slices, split_edges, fuse, constants_late,
-        writes, grounded, reads_first, with_copies, views_first, checked_early,
+        whole, stack, products_outside, factors, little_first, scans_of_slices, split_edges, fuse, contractions,
+        constants_late, writes, grounded, reads_first, with_copies, views_first, checked_early,
     ),
     "cuda": (
         *FIRST, sorted_reads, few_ranks, order_statistics, online_sums, half_results, fp8_products, same_axes,
