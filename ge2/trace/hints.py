@@ -591,8 +591,10 @@ def branch(found: Expression, outer: ast.AST, test: ast.AST, use: str) -> str:
         return (
             f"np.where({condition}, {found.text(outer.body, 'a')}, {found.text(outer.orelse, 'b')})"
         )
-    if isinstance(outer, ast.Assert):
-        return "ge2.debug.callback(check, x), which sees the value; or the assert outside, on the result"
+    checks = isinstance(outer, ast.If) and isinstance(outer.body[-1], ast.Raise)
+    if checks or isinstance(outer, ast.Assert):
+        it = "check" if checks else "assert"
+        return f"ge2.debug.callback(check, x), which sees the value; or the {it} outside, on the result"
     if isinstance(outer, ast.comprehension):
         return f"np.where({condition}, x, 0): how many are left would not be known"
     return f"np.where({condition}, a, b), or ge2.lax.cond({whole}, f, g, x)"
