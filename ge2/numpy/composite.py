@@ -546,9 +546,7 @@ def _most_axes(item: Any) -> int:
 
 
 def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
-    """Parts along an axis, as many as asked, or between the given indices, as
-    `numpy.array_split`.
-    """
+    """Parts along an axis, so many, or between given indices, as `numpy.array_split`."""
     x = array(ary)
     axis = one_axis(axis, type_of(x).ndim, x)
     size = type_of(x).shape[axis]
@@ -572,9 +570,8 @@ def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
     x = array(ary)
     size = type_of(x).shape[one_axis(axis, type_of(x).ndim, x)]
     if is_number(indices_or_sections) and size % operator.index(indices_or_sections):
-        what = "array split does not result in an equal division"
-        what += f": axis {axis} of {type_of(x)} into {indices_or_sections}"
-        raise ShapeError(what, where=here(), fix="np.array_split")
+        what = f"array split does not result in an equal division: axis {axis} of {type_of(x)}"
+        raise ShapeError(f"{what} into {indices_or_sections}", where=here(), fix="np.array_split")
     return array_split(x, indices_or_sections, axis)
 
 
