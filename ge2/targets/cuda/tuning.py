@@ -87,6 +87,9 @@ class Rowwise:
     # and where rows are many: fewer rows are then under way, of which more is in the cache for later
     long_block: int = 1024
     rounds_long: int = 8  # times that these read a row
+    rounds_again_long: int = (
+        4  # the same where a row is read again, and small blocks' are not cached
+    )
     in_shared: int = 512  # threads of a row in shared memory
     # elements of a row that a thread has at most; where blocks go from row to row, and keep sums
     held: int = 16
@@ -119,17 +122,6 @@ class Rowwise:
     unrolled: int = 4  # rounds over a row that is not held, whose reads are under way at once
     unrolled_works: int = (
         64  # works up to which a loop is written out for single elements as for packs
-    )
-
-
-@final
-@record
-class Halves:
-    """Regions that are two kernels, which each make large values that both need, in place of an array."""
-
-    times: int = 8  # as many bytes a value has as all arrays that it is made of, at least
-    cheap: int = (
-        200  # simple instructions of an element, at most: writing and reading 4 bytes cost more
     )
 
 
@@ -345,6 +337,14 @@ class Sorts:
     shared_pair: int = 30  # instructions for a pair in a step in shared memory
     digit: int = 24  # instructions for an element whose digit is counted, or is looked at
     digits: int = 3000  # and for what is done with the counts of the digits of a line
+    # a line that one block sorts by its digits: the threads that do, two of whose blocks have room,
+    # keys of each at a time, and elements at most; instructions of a warp for keys that are moved by
+    # one digit, and those of all warps for a tile of them
+    threads: int = 512
+    run: int = 8
+    longest: int = 1 << 20
+    moved: int = 80
+    tile: int = 4800
     started: int = 2  # instructions of warps that a multiprocessor starts in a clock
 
 
@@ -570,7 +570,6 @@ class Tuning:
     concurrent: Concurrent = Concurrent()
     rowwise: Rowwise = Rowwise()
     columns: Columns = Columns()
-    halves: Halves = Halves()
     narrow_columns: NarrowColumns = NarrowColumns()
     requests: Requests = Requests()
     parts: Parts = Parts()
