@@ -250,8 +250,7 @@ def views_of(graph: Graph) -> dict[Atom, Atom]:
     views, layouts = dict[Atom, Atom](), dict[Atom, Layout]()
     for eqn in filter(is_view, graph.eqns):
         x = eqn.inputs[0]
-        layout = viewed(eqn, layouts.get(x) or plain(x.type.shape))
-        if layout is not None:
+        if (layout := viewed(eqn, layouts.get(x) or plain(x.type.shape))) is not None:
             views[eqn.outs[0]], layouts[eqn.outs[0]] = x, layout
     return views
 
