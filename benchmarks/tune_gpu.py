@@ -2,6 +2,7 @@
 
     python -m benchmarks.tune_gpu                # the GPU that is here, else the processor
     python -m benchmarks.tune_gpu --budget 500 --out FOLDER   # seconds at most; in place of the package
+    python -m benchmarks.tune_gpu --workers 4    # compile and check side by side, race in turns
 
 Each problem is a line of NumPy at a few sizes: one for each class that programs are likely to have.
 They are written from the families of kernels alone; no program of `benchmarks/programs` is among
@@ -14,11 +15,14 @@ user measured.
 from __future__ import annotations
 
 import argparse
+import os
+import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import astuple
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -121,13 +125,13 @@ def problems() -> Iterator[tuple[str, Function, tuple[Any, ...]]]:
                 yield f"{name}, {shape} {count}", f, given
 
 
-def measured(budget: float, device: Any) -> set[str]:
-    """Races for all problems; returns the kinds of devices that they were held on."""
+def measured(budget: float, device: Any, part: int = 0, parts: int = 1) -> None:
+    """Races for all problems, or for every `parts`-th from the `part`-th on."""
     from ge2.compile import compile_graph
     from ge2.transforms.arguments import make_jaxpr
 
-    end, kinds = time.monotonic() + budget, set[str]()
-    for name, f, xs in problems():
+    end = time.monotonic() + budget
+    for name, f, xs in islice(problems(), part, None, parts):
         if time.monotonic() > end:
             print(f"no time is left for {name} and what comes after it", file=sys.stderr)
             break
@@ -137,15 +141,33 @@ def measured(budget: float, device: Any) -> set[str]:
         except ge2.errors.Ge2Error as error:  # a dtype that the function does not take
             print(f"{name}: {str(error).splitlines()[0]}", file=sys.stderr)
             continue
-        found = tune(executable, end - time.monotonic(), on_stderr)
-        kinds |= {race.entry.device for race in found.races}
-    return kinds
+        tune(executable, end - time.monotonic(), on_stderr)
 
 
-def shipped(kinds: set[str], out: str, how: dict[str, Any]) -> Iterator[tuple[Path, int]]:
-    """Writes what the record of this user has of these devices, a file each, into a folder."""
-    for kind in sorted(kinds):
-        found = sorted((e for e in record.entries() if e.device == kind), key=Entry.line)
+def by_workers(count: int, folder: str, options: argparse.Namespace) -> None:
+    """The same in processes of their own, each of which has a part of the problems. They compile
+    and compute references side by side; for a race each waits for its turn, by the folder's lock.
+    """
+    command = [sys.executable, "-m", "benchmarks.tune_gpu", f"--budget={options.budget}"]
+    environment = os.environ | {"GE2_CACHE_DIR": folder}
+    workers = [
+        subprocess.Popen([*command, "--device=cuda", f"--part={n}/{count}"], env=environment)
+        for n in range(count)
+    ]
+    for worker in workers:
+        worker.wait()
+
+
+def shipped(out: str, how: dict[str, Any]) -> Iterator[tuple[Path, int]]:
+    """Writes what the record of this user has, and of other classes what shipped before, into a
+    folder: a file each kind of device.
+    """
+    entries = record.entries()
+    for kind in sorted({entry.device for entry in entries}):
+        before = map(record.entry_of, record.shipped(kind).splitlines())
+        by_class = {entry.problem: entry for entry in before if entry is not None}
+        by_class |= {entry.problem: entry for entry in entries if entry.device == kind}
+        found = sorted(by_class.values(), key=Entry.line)
         first = next(row for entry in found for row in entry.rows)
         made = how | {"driver": first.driver, "libraries": first.libraries, "classes": len(found)}
         known = built.probed(kind)
@@ -161,26 +183,38 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--budget", type=float, default=1200.0, help="seconds (%(default)s)")
     parser.add_argument("--device", choices=("cuda", "cpu"), help="the GPU if there is one")
     parser.add_argument("--out", default=SHIPPED, help="a folder in place of that of the package")
+    parser.add_argument("--workers", type=int, default=1, help="processes (%(default)s); GPU only")
+    parser.add_argument("--part", help=argparse.SUPPRESS)  # of a worker: 2/4 is the third of four
     options = parser.parse_args(argv)
     from ge2.cli.kernels import usual
 
-    on_gpu = (options.device or usual()) == "cuda"
     device = None
-    if on_gpu:
+    if (options.device or usual()) == "cuda":
         from ge2.targets.cuda.load.gpu import current_gpu
 
         device = current_gpu()
+    if options.part:
+        part, parts = map(int, options.part.split("/"))
+        with config.using(
+            tune="cached", executor="c", threads=max(1, config.thread_count() // parts)
+        ):
+            measured(options.budget, device, part, parts)
+        return 0
     with (
         tempfile.TemporaryDirectory() as folder,  # or else what this user measured would be in it
         config.using(tune="cached", executor="c", cache_dir=folder),
     ):
-        kinds = measured(options.budget, device)
+        if device is not None and options.workers > 1:
+            by_workers(options.workers, folder, options)
+        else:
+            measured(options.budget, device)
         how = {
-            "by": f"python -m benchmarks.tune_gpu --budget {options.budget:g}",
+            "by": "python -m benchmarks.tune_gpu"
+            f" --budget {options.budget:g} --workers {options.workers}",
             "ge2": ge2.__version__,
             "when": time.strftime("%Y-%m-%d", time.gmtime()),
         }
-        for path, count in shipped(kinds, options.out, how):
+        for path, count in shipped(options.out, how):
             print(f"{path}: {count} classes of problems")
     return 0
 

@@ -9,7 +9,3 @@ from ge2.transforms.custom_gradient import debug_print as print
 __all__ = ["callback", "print"]
 
 publish(globals())
-
-
-def __dir__() -> list[str]:
-    return __all__

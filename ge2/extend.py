@@ -137,7 +137,3 @@ def taken_as(takes: str, dtype: np.dtype) -> np.dtype:
 
 
 publish(globals())
-
-
-def __dir__() -> list[str]:
-    return __all__

@@ -224,17 +224,12 @@ def caps_of(target: str, device: Device | None) -> Any:
 
         return CudaCaps.of(device)
     from ge2.compile.pipeline import tuning_now
-    from ge2.targets.c.libraries import services
-    from ge2.targets.c.tuning import Caps
+    from ge2.targets.c.libraries import limits
 
-    return Caps(config.thread_count(), bool(services().dgemm), tuning_now().c)
+    return limits(config.thread_count(), tuning_now().c)
 
 
 publish(globals())
-
-
-def __dir__() -> list[str]:
-    return __all__
 
 
 # -------- One operation on arrays, by its name: compiled as any other function, and remembered.

@@ -30,7 +30,7 @@ from ge2.base.arrays import (
     INTEGERS,
     NUMBERS,
 )
-from ge2.base.errors import InputError, ShapeError, lacking
+from ge2.base.errors import InputError, ShapeError
 from ge2.base.source import here
 from ge2.base.tracebacks import publish
 from ge2.ir import Dims, is_traced, type_of
@@ -466,12 +466,4 @@ def _drawn(key: Any, n: int, shape: Dims, replace: bool, p: Any) -> Any:
     return MIN(place, np.int64(n - 1))
 
 
-publish(globals())
-
-
-def __getattr__(name: str) -> Any:
-    raise AttributeError(lacking(__name__, name, __all__))
-
-
-def __dir__() -> list[str]:
-    return __all__
+publish(globals(), advise=True)

@@ -153,7 +153,3 @@ def transpose(outer: Structure, inner: Structure | None, tree: Any) -> Any:
 
 
 publish(globals())
-
-
-def __dir__() -> list[str]:
-    return __all__

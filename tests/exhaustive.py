@@ -12,6 +12,7 @@ import subprocess
 import zlib
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -62,13 +63,20 @@ def covering(
         return cases
     places = [place_of(name(case)) for case in cases]
     drawn = {i for i, place in enumerate(places) if place % SHARE == 0}
-    covered = set[Hashable]().union(*(groups(cases[i]) for i in drawn))
-    lacking = {i: left for i, case in enumerate(cases) if (left := groups(case) - covered)}
-    while lacking:
-        best = min(lacking, key=lambda i: (-len(lacking[i]), places[i]))
-        found = lacking[best]
-        drawn.add(best)
-        lacking = {i: left for i, has in lacking.items() if (left := has - found)}
+    left = [*map(groups, cases)]
+    covered = set[Hashable]().union(*(left[i] for i in drawn))
+    lacking = [
+        (-len(has), place, i) for i, (has, place) in enumerate(zip(left, places, strict=True))
+    ]
+    heapify(lacking)
+    while lacking:  # what the others have found may have made one's number too high
+        count, place, best = heappop(lacking)
+        left[best] = left[best] - covered
+        if len(left[best]) == -count:
+            drawn.add(best)
+            covered |= left[best]
+        elif left[best]:
+            heappush(lacking, (-len(left[best]), place, best))
     return [case for i, case in enumerate(cases) if i in drawn]
 
 
@@ -120,5 +128,7 @@ def groups_of(item: Any) -> set[Hashable]:
     function, params = item.nodeid.partition("[")[0], item.callspec.params
     table = mark.kwargs.get("table")
     if table is None:
+        if mark.args and {*params} == {*mark.args}:
+            raise pytest.UsageError(f"{function}: a mark that names all parameters draws all cases")
         return {(function, tuple(str(params[name]) for name in mark.args))}
     return {function, *((table, name, str(params[name])) for name in mark.args)}

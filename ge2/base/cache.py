@@ -14,7 +14,7 @@ import stat
 import struct
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cache as once
 from typing import TYPE_CHECKING, Any, Final, final
 
@@ -265,6 +265,18 @@ class Cache:
         What other processes are writing now will stay.
         """
         return self.prune(0)
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """Inside, whoever else asks for a turn waits: threads, and processes with the same folder.
+        Where there is no folder, or no locks, nobody waits.
+        """
+        with ExitStack() as held:
+            with suppress(OSError, CacheTrouble, ImportError):
+                import fcntl
+
+                fcntl.flock(held.enter_context(self._opened(make=True)), fcntl.LOCK_EX)
+            yield
 
     def _asked(self, work: Callable[[int], list[Entry]], make: bool = False) -> list[Entry]:
         """The entries that a person asks for: a missing folder is empty, any other error is raised."""

@@ -278,7 +278,8 @@ def lacking(module: str, name: str, names: Iterable[str]) -> str:
     """
     from difflib import get_close_matches  # for errors alone
 
-    plain = {n.replace("_", "").lower(): n for n in names}
+    # what begins with _ is asked by tools that look at a module, thousands of times
+    plain = {} if name[:1] == "_" else {n.replace("_", "").lower(): n for n in names}
     near = get_close_matches(name.replace("_", "").lower(), plain, 1, cutoff=0.7)
     fix = INSIDE.get(module, {}).get(name) or ELSEWHERE.get(name, "")
     fix = fix or (f"{module}.{plain[near[0]]}" if near else "")

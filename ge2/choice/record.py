@@ -448,7 +448,7 @@ def keep(device: str, problem: ProblemClass, raced: bool, rows: Sequence[Measure
     those of the same variants. The caller decides when programs are built with them
     (`config.renew`).
     """
-    lines = lines_of(own(device))
+    lines = lines_of(store().get(key_of(device)) or b"")  # as other processes left it
     before = None if raced else entry_of(lines.get(head_of(problem.text), b""))
     new = {(r.family, r.variant) for r in rows}
     older = () if before is None else before.rows

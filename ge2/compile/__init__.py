@@ -192,6 +192,7 @@ class How:
     smaller: Smaller | None = None  # what it would compute again in so much memory
     homes: tuple[int, ...] = ()  # the inputs that the first outputs are the last contents of
     iotas: Iotas = ()  # the inputs that count
+    outer: bool = True  # whoever calls it keeps its results
     tuning: Tuning = TUNING
 
     @property
@@ -199,7 +200,7 @@ class How:
         caps = None if self.device is None else self.device.limits
         return Context(
             caps, self.homes, self.iotas, tuning=self.tuning.passes, gathers=self.target == "c",
-            tails=self.target == "cuda",
+            tails=self.target == "cuda", outer=self.outer,
         )  # fmt: skip
 
     def rewritten(self, graph: Graph) -> Graph:
@@ -221,7 +222,9 @@ class How:
 
     def part(self, name: str, called: str) -> How:
         """The settings of a program that is part of this one: its own name, and nothing donated."""
-        return replace(self, donated=(), name=name, called=called, smaller=None, homes=(), iotas=())
+        return replace(
+            self, donated=(), name=name, called=called, smaller=None, homes=(), iotas=(), outer=False
+        )  # fmt: skip
 
     def inner(self, eqn: Eqn, i: int) -> Program:
         """Graph `i` of a loop or a branch as a program of launches."""
@@ -409,7 +412,9 @@ def inner_graph(step: Step, i: int, how: How) -> tuple[Graph, Callable[[Graph], 
     """Graph `i` of a loop or a branch, before regions are made in it, and how it is planned."""
     op: Any = step.eqn.op
     target = how.target
-    context = replace(how.context, body=step.kind == "loop", written=(), iotas=(), caps=None)
+    context = replace(
+        how.context, body=step.kind == "loop", written=(), iotas=(), caps=None, outer=False
+    )
 
     def planned(graph: Graph) -> Program:
         fused = rewritten_within_limit(graph, target, context)

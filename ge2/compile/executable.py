@@ -399,9 +399,7 @@ class Executable:
         """
         if self.device is None or self.executor == "reference":
             return ()
-        from ge2.targets.cuda.limits import SLOW
-
-        if self.device.limits.double < SLOW:
+        if not self.device.limits.slow_in_double:
             return ()
         own = [f"{kernel.name} {kernel.slow}" for kernel in self.kernels if kernel.slow]
         return tuple(dict.fromkeys([*own, *self.slow_products(self.device)]))

@@ -96,11 +96,9 @@ def bench_of(executable: Executable, program: Program, step: Step) -> Bench | No
     """The bench that races the candidates of a step; None where there are none."""
     if program.target == "c":
         from ge2.targets.c.bench import CBench
-        from ge2.targets.c.libraries import services
-        from ge2.targets.c.tuning import Caps
+        from ge2.targets.c.libraries import limits
 
-        caps = Caps(executable.threads, bool(services().dgemm), executable.tuning.c)
-        return CBench(program, step, caps)
+        return CBench(program, step, limits(executable.threads, executable.tuning.c))
     if program.target == "cuda" and executable.device is not None:
         from ge2.targets.cuda.assemble.bench import CudaBench
 
@@ -207,14 +205,14 @@ def race(bench: Bench, end: float = float("inf"), tell: Tell | None = None) -> R
         return None  # numbers that are drawn are nothing that it takes, such as indices it computes
     fair = replace(prefs(), tune="cached", pins=(), only=())
     before = written(choose(problem, caps, fair, bench.catalog))[0].taken
-    with bench.here():
+    with kept.store().turn(), bench.here():  # two races at once would time each other
         racers = [Racer(c) for c in bench.offered]
         whole = checked(bench, racers, end, tell)
         timed(bench, [r for r in racers if r.run is not None], end)
         if all(r.failure for r in racers):  # arrays that others make in place are not on a bench
             return None
         rows = [row(bench, r) for r in racers if r.failure or r.times]
-    entry = kept.keep(caps.kind, class_of(problem), whole, rows)
+        entry = kept.keep(caps.kind, class_of(problem), whole, rows)
     return Race(
         str(bench.step.eqn.op.name) if not bench.step.name else bench.step.name,
         entry,
@@ -446,7 +444,8 @@ def probed(bench: Bench, executable: Executable, tell: Tell | None) -> None:
 
     if probed(bench.caps.kind) is None and tell is not None:
         tell(f"the limits of {bench.caps.kind}")
-    probe(bench.caps, executable.device)
+    with kept.store().turn():
+        probe(bench.caps, executable.device)
 
 
 def is_known(bench: Bench, problem: ProblemClass) -> bool:

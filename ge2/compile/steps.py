@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import TYPE_CHECKING, Any, final
 
 from ge2.choice.choose import Choice
 from ge2.choice.problem import Family, Problem
@@ -17,6 +17,7 @@ from ge2.ops.graphs.region import InRuns, Region, readers_of
 from ge2.ops.index import Gather
 from ge2.ops.reduce import Reduce
 from ge2.ops.shape import BroadcastInDim, Concatenate, Iota, Pad, Reshape, Transpose
+from ge2.passes.context import NOTHING, Context
 from ge2.passes.fold import on_host
 from ge2.program import CONTROL, WRITES, Buffer
 from ge2.targets import Library
@@ -252,13 +253,10 @@ def owned(scheduler: Scheduler, out: Var) -> bool:
 # iteration would copy all of what it carries.
 
 
-MOST: Final = 64  # equations that are moved before a write, at most: their results wait meanwhile
-
-
-def reads_first(graph: Graph) -> Graph:
+def reads_first(graph: Graph, context: Context = NOTHING) -> Graph:
     if not any(isinstance(e.op, WRITES) for e in graph.eqns):
         return graph
-    order = Order(graph)
+    order = Order(graph, context.tuning.before_writes)
     for eqn in graph.eqns:
         if isinstance(eqn.op, WRITES) and type(eqn.inputs[0]) is Var:
             order.clear(eqn, eqn.inputs[0])
@@ -271,8 +269,8 @@ def reads_first(graph: Graph) -> Graph:
 class Order:
     """Equations that are to come before others."""
 
-    def __init__(self, graph: Graph) -> None:
-        self.graph = graph
+    def __init__(self, graph: Graph, most: int) -> None:
+        self.graph, self.most = graph, most
         self.at = {e: i for i, e in enumerate(graph.eqns)}
         self.makers = makers_of(graph)
         self.users = readers_of(graph)
@@ -308,7 +306,7 @@ class Order:
         runs = bool(eqn.op.graphs()) and not isinstance(eqn.op, Region)  # a loop, a branch
         fixed = eqn is write or isinstance(eqn.op, WRITES) or runs or bool(eqn.op.effect)
         kept = is_view(eqn) and not self.returned.isdisjoint(eqn.outs)
-        if fixed or kept or len(moved) == MOST:
+        if fixed or kept or len(moved) == self.most:
             return False
         moved.add(eqn)
         makers = [self.makers[a] for a in eqn.inputs if type(a) is Var and a in self.makers]

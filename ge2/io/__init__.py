@@ -7,9 +7,6 @@
 np.float32(6.0)
 """
 
-from typing import TYPE_CHECKING
-
-from ge2.base.errors import lacking
 from ge2.base.tracebacks import publish
 from ge2.io import torch as torch
 from ge2.io.training import Prefetch as Prefetch
@@ -26,31 +23,4 @@ from ge2.io.trees import load_state as load_state
 from ge2.io.trees import save as save
 from ge2.io.trees import save_state as save_state
 
-__all__ = [
-    "GPT2",
-    "Map",
-    "Prefetch",
-    "Progress",
-    "contents",
-    "latest",
-    "load",
-    "load_state",
-    "prefetch",
-    "progress",
-    "read_log",
-    "save",
-    "save_state",
-    "torch",
-]  # fmt: skip
-
-publish(globals())
-
-
-if not TYPE_CHECKING:
-
-    def __getattr__(name):
-        raise AttributeError(lacking(__name__, name, __all__))
-
-
-def __dir__() -> list[str]:
-    return __all__
+publish(globals(), advise=True, modules=("torch",))

@@ -277,7 +277,3 @@ def arrays_of(tree: Any) -> Any:
 
 
 publish(globals())
-
-
-def __dir__() -> list[str]:
-    return __all__

@@ -7,9 +7,6 @@
 (3, 3)
 """
 
-from typing import TYPE_CHECKING
-
-from ge2.base.errors import lacking
 from ge2.base.tracebacks import publish
 from ge2.nn import initializers as initializers
 from ge2.nn.functions import binary_cross_entropy as binary_cross_entropy
@@ -62,67 +59,4 @@ from ge2.nn.module import state as state
 from ge2.nn.module import static as static
 from ge2.nn.module import summary as summary
 
-__all__ = [
-    "GRU",
-    "LSTM",
-    "MLP",
-    "RNN",
-    "BatchNorm",
-    "Dropout",
-    "Embedding",
-    "GatedMLP",
-    "GroupNorm",
-    "LayerNorm",
-    "Linear",
-    "Module",
-    "MultiHeadAttention",
-    "RMSNorm",
-    "Sequential",
-    "attention",
-    "binary_cross_entropy",
-    "cosine_loss",
-    "cosine_similarity",
-    "cross_entropy",
-    "dot_product_attention",
-    "dropout",
-    "elu",
-    "gelu",
-    "glu",
-    "group_norm",
-    "hardswish",
-    "huber",
-    "initializers",
-    "kl_div",
-    "layer_norm",
-    "leaky_relu",
-    "log_softmax",
-    "logsumexp",
-    "mae",
-    "mish",
-    "mse",
-    "one_hot",
-    "relu",
-    "rms_norm",
-    "selu",
-    "sigmoid",
-    "silu",
-    "softmax",
-    "softplus",
-    "state",
-    "static",
-    "summary",
-    "tanh",
-    "triplet_loss",
-]  # fmt: skip
-
-publish(globals())
-
-
-if not TYPE_CHECKING:
-
-    def __getattr__(name):
-        raise AttributeError(lacking(__name__, name, __all__))
-
-
-def __dir__() -> list[str]:
-    return __all__
+publish(globals(), advise=True, modules=("initializers",))

@@ -201,7 +201,3 @@ def orthogonal(scale: float = 1.0, column_axis: int = -1) -> Initializer:
 
 
 publish(globals())
-
-
-def __dir__() -> list[str]:
-    return __all__

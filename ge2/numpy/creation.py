@@ -36,6 +36,7 @@ from ge2.numpy.promotion import (
     common_shape,
     fresh,
     in_trace,
+    integers_in,
     lift,
     one_axis,
     reshape,
@@ -57,13 +58,7 @@ def owned(y: Any) -> Any:
 
 def as_shape(shape: Any) -> Dims:
     """A shape from an integer or a sequence of them."""
-    sizes = (
-        shape
-        if isinstance(shape, tuple | list)
-        else np.asarray(shape).reshape(-1).tolist()
-        if type(shape) is np.ndarray
-        else (shape,)
-    )
+    sizes = integers_in(shape)
     try:
         found = tuple([operator.index(n) for n in sizes])
     except TypeError as error:

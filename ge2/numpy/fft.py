@@ -287,7 +287,3 @@ def ifftshift(x: Any, axes: int | Axes = None) -> Any:
 
 
 publish(globals())
-
-
-def __dir__() -> list[str]:
-    return __all__

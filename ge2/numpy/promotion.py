@@ -105,6 +105,12 @@ def array(x: Any) -> Any:
     return x if type_of(x).dtype in SHORT else check_known(x)
 
 
+def no_scalar(x: Any) -> Any:
+    """The argument as an array with a dtype of its own, of no axes if it is a number."""
+    x = array(x)
+    return np.asarray(x) if isinstance(x, np.generic) else x
+
+
 def strong(x: Any) -> Any:
     """The value, with a Python number as NumPy's default dtype has it."""
     kind = type(x)
@@ -301,6 +307,15 @@ def common_shape(name: str, xs: Sequence[Any]) -> Dims:
             f"{name}: {listed(xs)} do not broadcast to one shape", where=here(), fix=fix
         )
     return shape
+
+
+def integers_in(x: Any) -> Sequence[Any]:
+    """The integers of a shape or of axes: one, or those of a sequence or an array, traced or not."""
+    if isinstance(x, tuple | list | range):
+        return x
+    if is_traced(x):
+        return [*x] if x.type.ndim else [x]
+    return np.atleast_1d(x).tolist() if type(x) is np.ndarray else [x]
 
 
 def reshape(x: Any, shape: Dims) -> Any:

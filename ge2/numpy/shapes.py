@@ -23,6 +23,8 @@ from ge2.numpy.promotion import (
     checked_order,
     common_shape,
     fresh,
+    integers_in,
+    no_scalar,
     one_axis,
     reduced_axes,
 )
@@ -52,7 +54,7 @@ def reshape(a: Any, /, shape: Any, order: str = "C", *, copy: bool | None = None
     array([[0, 1, 2],
            [3, 4, 5]])
     """
-    x = array(a)
+    x = no_scalar(a)
     if order == "K":
         raise ArgumentError(
             "order 'K' is not permitted for reshaping", where=here(), fix="order='C'"
@@ -73,9 +75,7 @@ def partly(sizes: Dims, size: int) -> str:
 def complete(x: Any, shape: Any) -> Dims:
     """The shape with -1 worked out."""
     t = type_of(x)
-    sizes = tuple(
-        [operator.index(n) for n in (shape if isinstance(shape, tuple | list) else (shape,))]
-    )
+    sizes = tuple([operator.index(n) for n in integers_in(shape)])
     rest = math.prod([n for n in sizes if n != -1])
     known = sizes.count(-1) == 0
     if (
@@ -93,13 +93,13 @@ def complete(x: Any, shape: Any) -> Dims:
 
 def ravel(a: Any, order: str = "C") -> Any:
     """The elements in a row, as `numpy.ravel`; orders "A" and "K" of one axis alone."""
-    x = array(a)
+    x = no_scalar(a)
     return reshape(x, type_of(x).size, "F" if by_columns(order, x) else "C")
 
 
 def squeeze(a: Any, axis: Axes = None) -> Any:
     """Without axes of size 1, or without the given ones, as `numpy.squeeze`."""
-    x = array(a)
+    x = no_scalar(a)
     shape = type_of(x).shape
     axes = (
         [i for i, n in enumerate(shape) if n == 1]
@@ -115,7 +115,7 @@ def squeeze(a: Any, axis: Axes = None) -> Any:
 
 def expand_dims(a: Any, axis: int | Sequence[int]) -> Any:
     """With new axes of size 1 at those places of the result, as `numpy.expand_dims`."""
-    x = array(a)
+    x = no_scalar(a)
     new: list[Any] = list(axis) if isinstance(axis, tuple | list) else [axis]
     rest = iter(type_of(x).shape)
     ndim = type_of(x).ndim + len(new)
@@ -125,7 +125,7 @@ def expand_dims(a: Any, axis: int | Sequence[int]) -> Any:
 
 def broadcast_to(array_: Any, shape: Any, subok: bool = False) -> Any:
     """Repeated along new axes and axes of size 1, as `numpy.broadcast_to`."""
-    x, target = array(array_), as_shape(shape)
+    x, target = no_scalar(array_), as_shape(shape)
     own = type_of(x).shape
     new = len(target) - len(own)
     if new < 0 or builtins.any(n not in (1, m) for n, m in zip(own, target[new:], strict=True)):
@@ -139,7 +139,7 @@ def broadcast_to(array_: Any, shape: Any, subok: bool = False) -> Any:
 
 def broadcast_arrays(*args: Any, subok: bool = False) -> tuple[Any, ...]:
     """All arguments in the one shape they broadcast to."""
-    xs = [array(x) for x in args]
+    xs = [no_scalar(x) for x in args]
     shape = common_shape("broadcast_arrays", xs)
     return tuple([spread(x, shape) for x in xs])
 
@@ -155,13 +155,10 @@ def at_least(ndim: int, arys: tuple[Any, ...], before: Sequence[int]) -> Any:
     """
 
     def one(x: Any) -> Any:
-        shape = type_of(x := array(x)).shape
+        shape = type_of(x := no_scalar(x)).shape
         new = builtins.max(ndim - len(shape), 0)
         first = builtins.min(before[builtins.min(len(shape), len(before) - 1)], new)
-        return reshaped(
-            np.asarray(x) if isinstance(x, np.generic) else x,
-            (1,) * first + shape + (1,) * (new - first),
-        )
+        return reshaped(x, (1,) * first + shape + (1,) * (new - first))
 
     return one(arys[0]) if len(arys) == 1 else tuple([one(x) for x in arys])
 
@@ -188,11 +185,11 @@ def atleast_3d(*arys: Any) -> Any:
 
 def transpose(a: Any, axes: Any = None) -> Any:
     """The axes in another order, or reversed, as `numpy.transpose`."""
-    x = array(a)
+    x = no_scalar(a)
     ndim = type_of(x).ndim
     if axes is None:
         return ordered(x, tuple(range(ndim))[::-1])
-    axes = axes if isinstance(axes, tuple | list) else (axes,)
+    axes = integers_in(axes)
     if len(axes) != ndim:
         raise ShapeError(
             f"axes don't match array: {tuple(axes)} and {type_of(x)}",
@@ -216,7 +213,7 @@ permute_dims = transpose
 
 def matrix_transpose(x: Any, /) -> Any:
     """The last two axes exchanged."""
-    x = array(x)
+    x = no_scalar(x)
     if type_of(x).ndim < 2:
         what = (
             f"Input array must be at least 2-dimensional, but it is {type_of(x).ndim}: {type_of(x)}"
@@ -227,7 +224,7 @@ def matrix_transpose(x: Any, /) -> Any:
 
 def swapaxes(a: Any, axis1: int, axis2: int) -> Any:
     """Two axes exchanged, as `numpy.swapaxes`."""
-    x = array(a)
+    x = no_scalar(a)
     ndim = type_of(x).ndim
     i, j = one_axis(axis1, ndim, x), one_axis(axis2, ndim, x)
     order = list(range(ndim))
@@ -237,11 +234,10 @@ def swapaxes(a: Any, axis1: int, axis2: int) -> Any:
 
 def moveaxis(a: Any, source: int | Sequence[int], destination: int | Sequence[int]) -> Any:
     """Axes moved to other places, the others in their order, as `numpy.moveaxis`."""
-    x = array(a)
+    x = no_scalar(a)
     ndim = type_of(x).ndim
     sources, targets = (
-        [one_axis(i, ndim, x) for i in (axis if isinstance(axis, tuple | list) else (axis,))]
-        for axis in (source, destination)
+        [one_axis(i, ndim, x) for i in integers_in(axis)] for axis in (source, destination)
     )
     if (
         len(set(sources)) != len(sources)
@@ -260,7 +256,7 @@ def moveaxis(a: Any, source: int | Sequence[int], destination: int | Sequence[in
 
 def rollaxis(a: Any, axis: int, start: int = 0) -> Any:
     """The axis moved before another, as `numpy.rollaxis`; `moveaxis` is easier to read."""
-    x = array(a)
+    x = no_scalar(a)
     ndim = type_of(x).ndim
     axis = one_axis(axis, ndim, x)
     start = start + ndim if start < 0 else start
@@ -286,7 +282,7 @@ def flipud(m: Any) -> Any:
 
 def rot90(m: Any, k: int = 1, axes: Sequence[int] = (0, 1)) -> Any:
     """Turned by k quarters in the plane of two axes, as `numpy.rot90`."""
-    x = array(m)
+    x = no_scalar(m)
     i, j = (one_axis(a, type_of(x).ndim, x) for a in axes)
     if i == j:
         raise ShapeError(f"Axes={tuple(axes)} must be different", where=here())
@@ -304,7 +300,7 @@ def roll(a: Any, shift: Any, axis: Any = None) -> Any:
     >>> roll(np.arange(5), 2)
     array([3, 4, 0, 1, 2])
     """
-    x = array(a)
+    x = no_scalar(a)
     shape = type_of(x).shape
     if axis is None:
         return reshaped(roll(ravel(x), shift, 0), shape)
@@ -378,7 +374,7 @@ def between(start: int, stop: int, size: int) -> tuple[int, int]:
 
 def tile(A: Any, reps: Any) -> Any:
     """The array repeated side by side along each axis, as `numpy.tile`."""
-    x = array(A)
+    x = no_scalar(A)
     times = as_shape(reps)
     shape = (1,) * (len(times) - type_of(x).ndim) + type_of(x).shape
     times = (1,) * (len(shape) - len(times)) + times
@@ -425,7 +421,7 @@ def triu(m: Any, k: Any = 0) -> Any:
 
 
 def triangle(m: Any, k: Any, lower: bool) -> Any:
-    x = array(m)
+    x = no_scalar(m)
     t = type_of(x)
     if not t.shape:
         what = f"{'tril' if lower else 'triu'} takes a matrix, or a vector that is each of its rows; got {t}"
@@ -439,7 +435,7 @@ def triangle(m: Any, k: Any, lower: bool) -> Any:
 
 def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
     """The elements with equal indices on two axes, as the last axis, as `numpy.diagonal`."""
-    x = array(a)
+    x = no_scalar(a)
     ndim = type_of(x).ndim
     if ndim < 2:
         raise ShapeError(
@@ -466,7 +462,7 @@ def _diagonal(x: Any, offset: int) -> Any:
 
 def diag(v: Any, k: int = 0) -> Any:
     """The k-th diagonal of a matrix, or the matrix with that diagonal, as `numpy.diag`."""
-    x = array(v)
+    x = no_scalar(v)
     t = type_of(x)
     if t.ndim == 2:
         return diagonal(x, k)

@@ -19,11 +19,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from ge2.base.errors import InputError, lacking
+from ge2.base.errors import InputError
 from ge2.base.source import here
 from ge2.base.tracebacks import publish
 from ge2.optim.rule import Mask, Now, Rate, by_leaf, check_range, kept
@@ -420,14 +420,4 @@ def muon(
     return split(mask, hidden, adamw(rate, dtype=dtype) if others is None else others)
 
 
-publish(globals())
-
-
-if not TYPE_CHECKING:
-
-    def __getattr__(name):
-        raise AttributeError(lacking(__name__, name, __all__))
-
-
-def __dir__() -> list[str]:
-    return __all__
+publish(globals(), advise=True)

@@ -55,6 +55,8 @@ class Fusion:
     many: int = 5 << 19
     shared: int = 1 << 22  # elements from which on they do, however many columns there are
     tail: int = 12  # equations that go on with sums which several blocks share
+    # elements of a row that a GPU may read at indices again for each fold of it
+    gathered: int = 16
     seldom: int = 4  # reads of single elements for each costly one, from which on both are together
 
 
@@ -230,7 +232,13 @@ class Tuning:
     most of several sums at indices that become one. `summed`: elements, at least, of a sum at indices whose
     zeros its own kernel writes. `ranks`: the first or last elements of sorted
     lines, at most, that a GPU folds for, and of lines how long, at least: shorter ones are sorted in
-    registers. `selected`: elements of a sorted line of which a GPU selects some, at most.
+    registers. `selected`: elements of a sorted line of which a GPU selects as many as others do, and
+    how many it selects of a longer one.
+    `first`: the first or last elements of lines, at most, that are found and not sorted, and of lines
+    how long, at least.
+    `returned`: bytes of a result that is an argument, or another result, which a kernel copies, at
+    least: of fewer the library's copy is as fast, and nothing has to be compiled for it.
+    `before_writes`: equations that are moved before a write, at most: their results wait meanwhile.
     """
 
     fusion: Fusion = Fusion()
@@ -247,6 +255,7 @@ class Tuning:
     short_sums: ShortSums = ShortSums()
     products_to_sums: ProductsToSums = ProductsToSums()
     products_outside: ProductsOutside = ProductsOutside()
+    returned: int = 1 << 16
     columns: int = 1024
     statistics: int = 16
     joined: int = 3
@@ -254,7 +263,9 @@ class Tuning:
     scattered: int = 1 << 22
     summed: int = 1 << 12
     ranks: tuple[int, int] = (8, 256)
-    selected: int = 1024
+    before_writes: int = 64
+    selected: tuple[int, int] = (1024, 4)
+    first: tuple[int, int] = (512, 1024)
 
 
 TUNING = Tuning()
@@ -292,7 +303,8 @@ class Context:
     count along an axis, repeat a number or are bands. `body`: true of the graph of a loop or a branch that the
     code of its target calls, which takes arrays alone. `tuning`: the numbers that passes read.
     `gathers`: true if a region may read an array at indices that are computed in it. `tails`: true
-    if it may go on with its sums, though they are of more than a block has.
+    if it may go on with its sums, though they are of more than a block has. `outer`: true of the graph
+    of a whole program, whose results its caller keeps.
     """
 
     caps: Caps | None = None
@@ -302,6 +314,7 @@ class Context:
     tuning: Tuning = TUNING
     gathers: bool = False
     tails: bool = False
+    outer: bool = False
 
 
 NOTHING = Context()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -220,12 +220,22 @@ def iotas(graph: Graph, captured: Sequence[Any]) -> Iotas:
                 continue
         if type(x) is not np.ndarray or x.nbytes > SNAPSHOT or var not in readers:
             continue
-        indexes = any(isinstance(e.op, Indexed) and var in e.inputs[1:] for e in readers[var])
+        indexes = is_index(var, readers)
         fuses = all(isinstance(e.op, FILLED) for e in readers[var])
         known = counting(x) if indexes else repeated(x) if fuses else None
         if known is not None:
             found.append((i, known))
     return tuple(found)
+
+
+def is_index(x: Var, readers: Mapping[Atom, Sequence[Eqn]]) -> bool:
+    """True if elements are read or written at it, or at a view of it."""
+    return any(
+        x in e.inputs[1:]
+        if isinstance(e.op, Indexed)
+        else isinstance(e.op, Reshape | BroadcastInDim) and is_index(e.outs[0], readers)
+        for e in readers.get(x, ())
+    )
 
 
 def counted(graph: Graph, context: Context) -> Graph:

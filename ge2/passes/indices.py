@@ -28,13 +28,13 @@ from ge2.ir import (
 )
 from ge2.ops.elementwise import ADD
 from ge2.ops.graphs.region import Region, Runs, is_loop
-from ge2.ops.index import Gather, ScatterAdd
+from ge2.ops.index import Gather, ScatterAdd, ScatterReduce
 from ge2.ops.pointlike import Pointlike, Pointwise
 from ge2.ops.random import Draw, RandomBits
 from ge2.ops.reduce import ArgReduce, Reduce
 from ge2.ops.shape import BroadcastInDim, Concatenate, Reshape, Slice
 from ge2.passes.context import NOTHING, Context
-from ge2.passes.fusion_group import NONE, dims_of, folding, folds
+from ge2.passes.fusion_group import NONE, dims_of, folding, folds, picked
 from ge2.passes.take_to_mask import INT32, Index
 
 # -------- Indices that a region compares with counts are counted from the start inside it, where
@@ -227,6 +227,22 @@ def sums_of_zeros(graph: Graph, context: Context = NOTHING) -> Graph:
             return e
         op = SumsAt(e.op.axes, out.type.shape)  # type: ignore[attr-defined]
         return replace(e, op=op, inputs=e.inputs[1:])
+
+    eqns = tuple(map(changed, graph.eqns))
+    return graph if eqns == graph.eqns else without_dead_code(replace(graph, eqns=eqns))
+
+
+def repeated_updates(graph: Graph) -> Graph:
+    """The graph in which updates that are all one number are that number, as counts have them."""
+    makers = makers_of(graph)
+
+    def changed(e: Eqn) -> Eqn:
+        at = 0 if isinstance(e.op, SumsAt) else 1
+        x = makers.get(e.inputs[at]) if isinstance(e.op, ScatterReduce | SumsAt) else None
+        number = x.inputs[0] if x is not None and isinstance(x.op, BroadcastInDim) else None
+        if not isinstance(number, Literal) or number.type.weak:
+            return e
+        return replace(e, inputs=(*e.inputs[:at], number, *e.inputs[at + 1 :]))
 
     eqns = tuple(map(changed, graph.eqns))
     return graph if eqns == graph.eqns else without_dead_code(replace(graph, eqns=eqns))
@@ -469,8 +485,12 @@ def rows_inside(graph: Graph, context: Context = NOTHING) -> Graph:
 
 
 def is_of_rows(eqn: Eqn, shortest: int) -> bool:
-    """True if indices along one axis name rows that lie side by side, of `shortest` elements or more."""
+    """True if indices along one axis name rows that lie side by side, of `shortest` elements or more,
+    or if each index names one element.
+    """
     op = eqn.op
+    if isinstance(op, Gather) and picked(eqn) and not op.window:
+        return all(isinstance(a, Var) and a.type.shape for a in eqn.inputs)
     if not isinstance(op, Gather) or len(op.axes) != 1:
         return False
     (axis,), (x, index) = op.axes, eqn.inputs

@@ -1,14 +1,14 @@
-"""Reads of a few elements: some of a sort, some columns, strided slices of joined and padded arrays."""
+"""Reads of a few elements of a sort, and of elements that an order names."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, final
 
 import numpy as np
 
-from ge2.base.arrays import COMPLEX, FLOAT32, FLOAT64, INTEGERS
+from ge2.base.arrays import COMPLEX, FLOAT32, FLOAT64, FLOATS, INT64, INTEGERS
 from ge2.base.errors import TypeRuleError
 from ge2.base.record import record
 from ge2.ir import (
@@ -25,14 +25,13 @@ from ge2.ir import (
     without_dead_code,
 )
 from ge2.ops.elementwise import BY_NAME, WHERE, ConvertElementType
-from ge2.ops.graphs.region import Region, readers_of
+from ge2.ops.graphs.region import readers_of
+from ge2.ops.index import Gather
 from ge2.ops.reduce import ReduceMax, ReduceMin
-from ge2.ops.shape import BroadcastInDim, Concatenate, Iota, Pad, Reshape, Slice
-from ge2.ops.sort import ArgSort, BitcastConvertType, Sort, comparable
+from ge2.ops.shape import BroadcastInDim, Concatenate, Iota, Reshape, Rev, Slice
+from ge2.ops.sort import ArgSort, BitcastConvertType, Ordering, Sort, TopK, comparable
 from ge2.passes.context import NOTHING, Context
-
-# -------- Reads of a few elements: some of a sort, some columns.
-
+from ge2.passes.take_to_mask import counts_along
 
 # -------- A sort of which few elements are read becomes a selection of those: a median is no sort.
 # sort[axis=0] x, slice 3..5, slice 9..10 -> order_statistics[axis=0 ranks=(3, 4, 9)] x, slice 0..2,
@@ -67,15 +66,20 @@ class OrderStatistics(Op):
 
 def order_statistics(graph: Graph, context: Context = NOTHING) -> Graph:
     """The graph with selections in place of sorts of which few elements are read."""
-    tuning, on_gpu = context.tuning, context.caps is not None
-    sorts = {
-        e.outs[0]: e
-        for e in graph.eqns
-        if isinstance(e.op, Sort)
-        and not (on_gpu and e.inputs[0].type.shape[e.op.axis] > tuning.selected)
+    sorts = {e.outs[0]: e for e in graph.eqns if isinstance(e.op, Sort)}
+    long, few = context.tuning.selected
+
+    def most(sort: Eqn) -> int:
+        """How many elements of a line are selected: a block of a GPU finds those of a long one in turn."""
+        n = sort.inputs[0].type.shape[sort.op.axis]  # type: ignore[attr-defined]
+        return few if context.caps is not None and n > long else context.tuning.statistics
+
+    read = read_slices(graph, sorts)
+    found = {
+        v: ranks
+        for v, slices in read.items()
+        if (ranks := ranks_of(sorts[v], slices, most(sorts[v])))
     }
-    most, read = tuning.statistics, read_slices(graph, sorts)
-    found = {v: ranks for v, slices in read.items() if (ranks := ranks_of(sorts[v], slices, most))}
     if not found:
         return graph
     chosen = {v: Var(selection(sorts[v], ranks).infer(v.type)[0]) for v, ranks in found.items()}
@@ -286,158 +290,186 @@ def number(dtype: np.dtype, value: Any) -> Literal:
     return Literal.of(dtype.type(value))
 
 
-# -------- Strided slices of joined and padded arrays are joined and padded strided slices.
-# p = concatenate 0 x 0; p[0::2], p[1::2] -> concatenate 0 x[1::2], concatenate x[0::2] 0
-# Regions read pads and joins where their parts are, an element after another; a strided slice of an
-# array that is there is an address. So pooling with a stride copies nothing.
+# -------- The first or last of an order are found, and nothing is sorted; what a whole order names is
+# what is sorted.
+# argsort[axis=1] x, slice 0..50 -> first_ranks[axis=1 k=50] x
+# neg x, argsort[axis=1], gather x -> neg x, sort[axis=1], neg
 
 
-def with_slices_first(graph: Graph, inside: Callable[[Graph], Graph]) -> Graph:
-    """The graph as a pass leaves it that puts joins and pads `inside` regions, those of strided slices
-    if all of them find room there.
+@final
+@record
+class FirstRanks(Op):
+    """The first `k` of each line along `axis` in the order of `argsort`, and their indices as int64.
+
+    `falling`: in the order of `argsort` of the negated line, of floats: the largest first, NaN last.
     """
-    found, sliced = inside(graph), sliced_moves(graph)
-    if sliced is graph:
-        return found
-    other = inside(sliced)
-    return other if kernels(other) <= kernels(found) else found
+
+    k: int
+    axis: int
+    falling: bool = False
+    name = "first_ranks"
+    may_alias = False
+    several = True
+
+    def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:
+        (x,) = types
+        if not 0 <= self.k <= x.shape[self.axis] or (self.falling and x.dtype not in FLOATS):
+            raise TypeRuleError(f"first_ranks of {self.k} along axis {self.axis} of {x}")
+        found = x.with_shape(resized(x.shape, self.axis, self.k))
+        return found, found.with_dtype(INT64)
+
+    def reference(self, *arrays: Any) -> Any:
+        (x,), axis = arrays, self.axis
+        order = np.argsort(
+            -comparable(x) if self.falling else comparable(x), axis, kind="stable"
+        ).astype(INT64, copy=False)
+        at = order[(*(slice(None),) * axis, slice(None, self.k))]
+        return np.take_along_axis(np.asarray(x), at, axis), at
 
 
-def kernels(graph: Graph) -> int:
-    """The regions of a graph, the joins that are left, and numbers that are repeated."""
-    return sum(is_join(e) or isinstance(e.op, Region) or is_number(e) for e in graph.eqns)
-
-
-def sliced_moves(graph: Graph) -> Graph:
-    """The graph with joins and pads of strided slices in place of strided slices of those, where
-    nothing but slices reads them, and nothing but regions reads these.
+def sorted_reads(graph: Graph, context: Context = NOTHING) -> Graph:
+    """The graph with less to sort: of orders of which only the first or the last are read these are
+    found, and elements that an order names are sorted themselves.
     """
-    sweep = Sweep(graph)
-    found = [e for e in graph.eqns if sweep.is_found(e)]
-    if not found:
+    if not any(isinstance(e.op, Ordering) for e in graph.eqns):
         return graph
-    eqns = tuple(each for e in graph.eqns for each in sweep.rewritten(e))
-    return without_dead_code(Graph(graph.inputs, eqns, graph.outputs, graph.consts))
+    reads = SortedReads(graph, context)
+    if not reads.new:
+        return graph
+    eqns = [each for e in graph.eqns for each in reads.new.get(e.outs[0] if e.outs else None, (e,))]
+    return without_dead_code(Graph(graph.inputs, tuple(eqns), graph.outputs, graph.consts))
 
 
 @final
-@dataclass
-class Cut:
-    """The elements `start + step * q` of an array, for each q of a shape."""
+class SortedReads:
+    """What is made in place of equations: `new`, by their results."""
 
-    x: Atom
-    start: Dims
-    step: Dims
-    shape: Dims
+    def __init__(self, graph: Graph, context: Context) -> None:
+        self.tuning, self.on_gpu = context.tuning, context.caps is not None
+        self.makers, self.readers = makers_of(graph), readers_of(graph)
+        self.results, self.new = frozenset(graph.outputs), dict[Var | None, Sequence[Eqn]]()
+        for eqn in graph.eqns:
+            if isinstance(eqn.op, Ordering) and eqn.inputs[0].type.dtype not in COMPLEX:
+                self.read(eqn, eqn.op.axis)
 
-    def along(self, axis: int, begin: int, end: int) -> tuple[int, int]:
-        """The places whose elements lie from `begin` on and before `end` along an axis."""
-        s, t = self.start[axis], self.step[axis]
-        return max(0, -((s - begin) // t)), min(self.shape[axis], -((s - end) // t))
-
-    def within(self, x: Atom, low: Dims, first: Dims, last: Dims) -> Cut:
-        """The part of it that has places from `first` on and before `last`, of an array that begins
-        at `low`.
-        """
-        moved = zip(self.start, self.step, first, low, strict=True)
-        start = tuple(s + t * q - n for s, t, q, n in moved)
-        return Cut(x, start, self.step, tuple(b - a for a, b in zip(first, last, strict=True)))
-
-
-@final
-class Sweep:
-    """Equations of cuts, as they are made; `eqns` are those of the current one."""
-
-    def __init__(self, graph: Graph) -> None:
-        self.makers = makers_of(graph)
-        self.readers, self.results = readers_of(graph), frozenset(graph.outputs)
-        self.sliced: dict[Atom, bool] = {}
-        self.eqns: list[Eqn] = []
-
-    def is_found(self, eqn: Eqn) -> bool:
-        """True of a strided slice that regions read, of what is only sliced."""
-        op = eqn.op
-        if not isinstance(op, Slice) or set(op.step) <= {1} or not eqn.outs[0].type.size:
-            return False
-        readers = self.readers.get(eqn.outs[0], [])
-        inside = all(isinstance(e.op, Region) for e in readers)
-        return inside and eqn.outs[0] not in self.results and self.is_sliced(eqn.inputs[0])
-
-    def is_sliced(self, x: Atom) -> bool:
-        """True of a join or a pad of which nothing but slices reads anything."""
-        if x not in self.sliced:
-            eqn, readers = self.makers.get(x), self.readers.get(x, [])
-            moves = eqn is not None and is_join(eqn) and x not in self.results
-            self.sliced[x] = moves and all(
-                isinstance(e.op, Slice) or (is_join(e) and self.is_sliced(e.outs[0]))
-                for e in readers
-            )
-        return self.sliced[x]
-
-    def rewritten(self, eqn: Eqn) -> Iterator[Eqn]:
-        if not self.is_found(eqn):
-            yield eqn
+    def read(self, eqn: Eqn, axis: int) -> None:
+        (y,), readers = eqn.outs, self.readers.get(eqn.outs[0], [])
+        if y in self.results or not y.type.size:
             return
-        op, (y,) = eqn.op, eqn.outs
-        assert isinstance(op, Slice)
-        self.eqns = []
-        self.cut(Cut(eqn.inputs[0], op.start, op.step, y.type.shape))
-        *before, last = self.eqns
-        yield from before
-        yield replace(last, outs=(y,))
+        slices = [e for e in readers if isinstance(e.op, Slice) and e.op.step[axis] == 1]
+        if slices and len(slices) == len(readers):
+            self.some(eqn, axis, slices)
+        elif (
+            readers and isinstance(eqn.op, ArgSort) and all(self.names(e, y, axis) for e in readers)
+        ):
+            sources = {e.inputs[0] for e in readers}
+            if len(sources) == 1 and not sources.isdisjoint((eqn.inputs[0], self.source(eqn))):
+                self.whole(eqn, axis, readers)
 
-    def cut(self, cut: Cut) -> Atom:
-        eqn = self.makers.get(cut.x)
-        if eqn is not None and isinstance(eqn.op, Concatenate) and self.is_sliced(cut.x):
-            return self.joined(eqn, eqn.op.axis, cut)
-        if eqn is not None and isinstance(eqn.op, Pad) and self.is_sliced(cut.x):
-            return self.padded(eqn, eqn.op, cut)
-        if eqn is not None and is_number(eqn):
-            return self.made(BroadcastInDim(cut.shape, ()), *eqn.inputs)
-        ends = zip(cut.start, cut.step, cut.shape, strict=True)
-        stop = tuple(s + t * (n - 1) + 1 for s, t, n in ends)
-        return self.made(Slice(cut.start, stop, cut.step), cut.x)
+    # -- all of an order
 
-    def made(self, op: Op, *inputs: Atom) -> Var:
-        return applied(self.eqns, op, *inputs)
+    def names(self, eqn: Eqn, at: Atom, axis: int) -> bool:
+        """True of a gather of the elements that an order of each line, or a part of one, names."""
+        op, (x, *indices) = eqn.op, eqn.inputs
+        if not isinstance(op, Gather) or op.axes != tuple(range(x.type.ndim)):
+            return False
+        others = [(d, i) for d, i in enumerate(indices) if d != axis]
+        return indices[axis] is at and all(
+            counts_along(self.makers, i) == d and i.type.shape[d] == x.type.shape[d]
+            for d, i in others
+        )
 
-    def joined(self, eqn: Eqn, axis: int, cut: Cut) -> Atom:
-        """The parts of a join that a cut has elements of."""
-        begin, found = 0, list[Cut]()
-        for x in eqn.inputs:
-            end = begin + x.type.shape[axis]
-            first, last = cut.along(axis, begin, end)
-            if first < last:
-                low, none = ([0] * len(cut.shape) for _ in range(2))
-                upto = [*cut.shape]
-                low[axis], none[axis], upto[axis] = begin, first, last
-                found.append(cut.within(x, tuple(low), tuple(none), tuple(upto)))
-            begin = end
-        parts = [self.cut(each) for each in found]
-        return parts[0] if len(parts) == 1 else self.made(Concatenate(axis), *parts)
-
-    def padded(self, eqn: Eqn, op: Pad, cut: Cut) -> Atom:
-        """The elements of a pad that a cut has, and zeros around them."""
+    def source(self, eqn: Eqn) -> Atom:
+        """The array that is ordered, or the one that is negated for it."""
         (x,) = eqn.inputs
-        sizes = enumerate(zip(op.low, x.type.shape, strict=True))
-        spans = [cut.along(d, low, low + n) for d, (low, n) in sizes]
-        if any(first >= last for first, last in spans):
-            zero = Literal.of(x.type.dtype.type(0))
-            return self.made(BroadcastInDim(cut.shape, ()), zero)
-        first, last = tuple(a for a, _ in spans), tuple(b for _, b in spans)
-        inner = self.cut(cut.within(x, op.low, first, last))
-        high = tuple(n - b for n, b in zip(cut.shape, last, strict=True))
-        if not any((*first, *high)):
-            return inner
-        return self.made(Pad(first, high, (0,) * len(first)), inner)
+        made = self.makers.get(x)
+        return made.inputs[0] if made is not None and made.op == BY_NAME["neg"] else x
+
+    def whole(self, eqn: Eqn, axis: int, gathers: Sequence[Eqn]) -> None:
+        """What an order names is what is sorted, or the negated of what is sorted negated."""
+        made: list[Eqn] = []
+        y = applied(made, Sort(axis), *eqn.inputs, source=eqn.source)
+        for n, gather in enumerate(gathers):
+            neg = gather.inputs[0] is not eqn.inputs[0]
+            op = BY_NAME["neg"] if neg else Reshape(y.type.shape)
+            self.new[gather.outs[0]] = (
+                *(made if n == 0 else ()),
+                Eqn(op, (y,), gather.outs, gather.source),
+            )
+
+    # -- the first, or the last
+
+    def some(self, eqn: Eqn, axis: int, slices: Sequence[Eqn]) -> None:
+        """Finds the first and the last that are read, if nothing else is."""
+        n, (most, shortest) = eqn.inputs[0].type.shape[axis], self.tuning.first
+        parts = [range(e.op.start[axis], e.op.stop[axis]) for e in slices]  # type: ignore[attr-defined]
+        few = isinstance(eqn.op, Sort) and len({k for r in parts for k in r}) <= 2
+        folded = self.on_gpu and few_ranks_of(eqn, parts, *self.tuning.ranks) is not None
+        if few or folded or n < shortest:
+            return
+        most = min(most, n // 8)
+        first = max((r.stop for r in parts if r.stop <= most), default=0)
+        last = min((r.start for r in parts if n - r.start <= most), default=n)
+        if all(r.stop <= first or r.start >= last for r in parts):
+            found = [First(self, eqn, axis, r) for r in (range(first), range(last, n)) if r]
+            self.new[eqn.outs[0]] = [e for each in found for e in each.eqns]
+            for part, each in zip(parts, slices, strict=True):
+                self.sliced(each, found[0] if part.stop <= first else found[-1])
+
+    def sliced(self, eqn: Eqn, first: First) -> None:
+        self.new[eqn.outs[0]] = (first.sliced(eqn),)
+        for gather in self.gathers(eqn, first):
+            self.new[gather.outs[0]] = (first.gathered(gather, eqn),)
+
+    def gathers(self, eqn: Eqn, first: First) -> list[Eqn]:
+        """Those that read the found elements at a slice of the order."""
+        (at,) = eqn.outs
+        readers = self.readers.get(at, [])
+        return [
+            e for e in readers if e.inputs[0] in first.elements and self.names(e, at, first.axis)
+        ]
 
 
-def is_join(eqn: Eqn) -> bool:
-    op = eqn.op
-    plain = bool(eqn.outs) and bool(eqn.outs[0].type.size) and not eqn.outs[0].type.weak
-    return plain and (isinstance(op, Concatenate) or (isinstance(op, Pad) and not any(op.inner)))
+@final
+class First:
+    """The equations that find elements of some ranks, the first or the last, and their places."""
 
+    def __init__(self, reads: SortedReads, eqn: Eqn, axis: int, ranks: range) -> None:
+        self.axis, self.begin, self.eqns = axis, ranks.start, list[Eqn]()
+        self.sorts, self.op = isinstance(eqn.op, Sort), eqn.op
+        (x,), n, k = eqn.inputs, eqn.inputs[0].type.shape[axis], len(ranks)
+        source = reads.source(eqn)
+        falling = source is not x and source.type.dtype in FLOATS and not self.sorts
+        falling = falling and ranks.start == 0
+        if ranks.start == 0:
+            self.values, self.at = self.found(
+                FirstRanks(k, axis, falling), source if falling else x
+            )
+        else:  # the last of equals come first of all in lines that are turned around
+            values, at = self.found(TopK(k, axis), applied(self.eqns, Rev((axis,)), x))
+            at = applied(self.eqns, BY_NAME["sub"], number(INT64, n - 1), at)
+            self.values, self.at = (applied(self.eqns, Rev((axis,)), v) for v in (values, at))
+        # of each array of which an order may name elements
+        self.elements: dict[Atom, Var] = {source if falling else x: self.values}
+        if source is not x:
+            other = applied(self.eqns, BY_NAME["neg"], self.values)
+            self.elements[x if falling else source] = other
 
-def is_number(eqn: Eqn) -> bool:
-    """True of a number that is repeated."""
-    return isinstance(eqn.op, BroadcastInDim) and not eqn.op.dims
+    def found(self, op: Op, x: Atom) -> tuple[Var, Var]:
+        values, at = map(Var, op.infer(x.type))
+        self.eqns.append(Eqn(op, (x,), (values, at)))
+        return values, at
+
+    def part(self, eqn: Eqn, outs: tuple[Var, ...], whole: Var) -> Eqn:
+        """The part of the found elements, or places, that a slice of all has."""
+        op, axis = eqn.op, self.axis
+        assert isinstance(op, Slice)
+        start = resized(op.start, axis, op.start[axis] - self.begin)
+        stop = resized(op.stop, axis, op.stop[axis] - self.begin)
+        return Eqn(Slice(start, stop, op.step), (whole,), outs, eqn.source)
+
+    def sliced(self, eqn: Eqn) -> Eqn:
+        return self.part(eqn, eqn.outs, self.values if self.sorts else self.at)
+
+    def gathered(self, gather: Eqn, eqn: Eqn) -> Eqn:
+        return self.part(eqn, gather.outs, self.elements[gather.inputs[0]])

@@ -31,6 +31,7 @@ from ge2.ops.shape import Barrier, Concatenate, Constant, Identity, Iota, Unary
 from ge2.ops.sort import Ordering, SearchSorted, TopK
 from ge2.ops.user_ops import Own
 from ge2.passes.loops.roll import compile_seconds
+from ge2.passes.reads import FirstRanks, OrderStatistics
 from ge2.passes.take_to_mask import Index
 
 # -------- The program that the runtime sees of a graph: steps in order, and where each array is and
@@ -189,7 +190,8 @@ def origin(graph: Graph, a: Atom) -> int | None:
 # fmt: off
 SAFE: Final = (
     Pointlike, Unary, Identity, Barrier, Concatenate, Iota, Constant, DotGeneral, UpdateSlice, Keyed,
-    Reduce, ArgReduce, Running, Ordering, TopK, SearchSorted,
+    Reduce, ArgReduce, Running, Ordering, TopK, FirstRanks,
+    OrderStatistics, SearchSorted,
 )
 # fmt: on
 

@@ -13,7 +13,3 @@ from ge2.numpy.rare.special import *  # noqa: F403
 from ge2.numpy.rare.special import __all__ as __all__
 
 publish(globals())
-
-
-def __dir__() -> list[str]:
-    return __all__

@@ -345,7 +345,3 @@ def variants(arrays: Sequence[Any]) -> Iterator[Arrays]:
 
 
 publish(globals())
-
-
-def __dir__() -> list[str]:
-    return __all__

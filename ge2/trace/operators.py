@@ -11,7 +11,7 @@ import numpy
 
 from ge2 import numpy as gnp
 from ge2.base.arrays import COMPLEX, INTEGERS, can_cast, python_type
-from ge2.base.errors import ArgumentError, InPlaceError, ShapeError
+from ge2.base.errors import ArgumentError, InPlaceError, NotAValue, ShapeError
 from ge2.base.source import here
 from ge2.base.tracebacks import hides_methods
 from ge2.ir import Dims
@@ -19,7 +19,7 @@ from ge2.numpy.access.selecting import MovingSlice, in_tuple, resolved
 from ge2.numpy.promotion import as_dtype, check_casting, checked_order
 from ge2.numpy.rare import view as bits_as
 from ge2.ops import ArrayMethods
-from ge2.trace.selected import Flat, Selected, mask_in, moving_slice, select
+from ge2.trace.selected import Flat, Selected, masked, moving_slice, places
 
 # its functions come back through `__array_function__`, of which its stubs know nothing
 np: Any = numpy
@@ -32,6 +32,20 @@ def times(x: Any, y: Any, self: Any) -> Any:
     if self.type.weak and isinstance(other, list | tuple | str):
         return other * index(self)
     return OP["mul"](x, y)
+
+
+def equality(name: str, x: Any, other: Any) -> Any:
+    """`x == other`, elementwise: no element equals None, a string or another object that knows no
+    numbers.
+    """
+    try:
+        return OP[name](x, other)
+    except NotAValue:
+        equals: Any = type(other).__eq__
+        number = x.dtype.type()
+        if isinstance(other, list | tuple) or equals(other, number) is not NotImplemented:
+            raise
+        return name == "ne" if x.type.weak else gnp.full(x.shape, name == "ne")
 
 
 @hides_methods
@@ -79,8 +93,8 @@ class Operators(ArrayMethods):
     def __le__(self, other: Any) -> Any: return OP["le"](self, other)
     def __gt__(self, other: Any) -> Any: return OP["gt"](self, other)
     def __ge__(self, other: Any) -> Any: return OP["ge"](self, other)
-    def __eq__(self, other: Any) -> Any: return OP["eq"](self, other)
-    def __ne__(self, other: Any) -> Any: return OP["ne"](self, other)
+    def __eq__(self, other: Any) -> Any: return equality("eq", self, other)
+    def __ne__(self, other: Any) -> Any: return equality("ne", self, other)
 
     def __iadd__(self, other: Any) -> Any: return self._in_place("add", "+=", other)
     def __isub__(self, other: Any) -> Any: return self._in_place("sub", "-=", other)
@@ -124,6 +138,8 @@ class Operators(ArrayMethods):
     def imag(self) -> Any: return np.imag(self) if not self.type.weak else part(self, gnp.imag, False)
     @imag.setter
     def imag(self, value: Any) -> None: self.imag[...] = value
+    @property
+    def flags(self) -> Any: return numpy.empty([min(n, 2) for n in self.shape]).flags
     @property
     def at(self) -> Any: return gnp.at(self)
     @property
@@ -221,6 +237,9 @@ class Operators(ArrayMethods):
     def copy(self, order: str = "C") -> Any:
         return gathered(self, order)
 
+    def nonzero_places(self) -> Any:
+        return places(self)
+
     def nonzero(self) -> Any:
         return np.nonzero(self)
 
@@ -301,10 +320,10 @@ class Operators(ArrayMethods):
         return bool((self == item).any())
 
     def __getitem__(self, key: Any) -> Any:
-        mask = mask_in(key)
-        if mask is not None:
-            return select(self, mask)
         key = resolved(key)
+        part = masked(self, key)
+        if part is not None:
+            return part.select(self)
         y = gnp.getitem(self, key)
         for part in in_tuple(key):
             if getattr(getattr(part, "cell", None), "argument", None) is not None:
@@ -319,8 +338,11 @@ class Operators(ArrayMethods):
                 f"'{python_type(self.type.dtype).__name__}' object does not support item assignment"
             )
         key = resolved(key)
-        if type(value) is Selected:
-            self._replace(value.written_to(self, key), "x[mask] = value")
+        part = masked(self, key)
+        if part is not None:
+            self._replace(part.written(self, value), "x[mask] = value")
+        elif type(value) is Selected:
+            raise value.error()
         elif not self._holds(value, key):
             self._replace(gnp.setitem(self, key, value), "x[...] = value")
 

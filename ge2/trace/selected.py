@@ -15,21 +15,21 @@ from typing import Any, Final, final
 import numpy as np
 
 from ge2 import numpy as gnp
-from ge2.base.arrays import INTEGERS, can_cast
+from ge2.base.arrays import INT64, INTEGERS, can_cast
 from ge2.base.errors import (
     ConcretizationTypeError,
     InPlaceError,
     OutOfBoundsError,
     TracerIntegerConversionError,
 )
-from ge2.base.source import Source, here
+from ge2.base.source import here
 from ge2.base.tracebacks import hides_methods
-from ge2.ir import Atom, Literal, Var, is_traced, type_of
+from ge2.ir import Atom, Dims, Literal, Var, is_traced, type_of
 from ge2.numpy.access import as_mask, taken_in_turn
-from ge2.numpy.access.selecting import MovingSlice, harmless
+from ge2.numpy.access.selecting import MovingSlice, harmless, in_tuple
 from ge2.numpy.composite import known_elements
 from ge2.numpy.elementwise import UFUNCS
-from ge2.numpy.promotion import array, cast
+from ge2.numpy.promotion import all_axes, array, cast
 from ge2.trace.concrete import fix_of, knowable
 
 BINARY = {
@@ -51,30 +51,52 @@ UNARY = {"neg": np.negative, "pos": np.positive, "abs": np.absolute, "invert": n
 class Selected:
     """The elements that a traced mask chooses: those of `elements`, an
     array of all, where it holds.
+
+    The axes of the mask are the first ones of `elements`. In NumPy's array their place is taken by
+    one axis, after `before` of the others: after one in `x[:, mask]`. What `np.nonzero(mask)` gives
+    for an axis are the indices along that `axis` which the mask chooses.
     """
 
-    __slots__ = ("elements", "mask", "of", "place")
+    __slots__ = ("axis", "before", "elements", "error", "mask")
 
-    def __init__(self, elements: Any, mask: Any, of: str, place: Source | None) -> None:
-        self.elements, self.mask, self.of, self.place = elements, mask, of, place
+    def __init__(
+        self, elements: Any, mask: Any, error: Error, before: int = 0, axis: int | None = None
+    ) -> None:
+        self.elements, self.mask, self.error = elements, mask, error
+        self.before, self.axis = before, axis
 
-    def with_elements(self, elements: Any) -> Selected:
-        return Selected(elements, self.mask, self.of, self.place)
+    def with_elements(self, elements: Any, before: int | None = None) -> Selected:
+        return Selected(elements, self.mask, self.error, self.before if before is None else before)
+
+    def after(self) -> int:
+        """How many axes follow that of the chosen elements."""
+        return int(self.elements.ndim - self.mask.ndim - self.before)
 
     def of_elements(self, call: Callable[..., Any], *xs: Any) -> Selected:
         """The function of these elements, or of numbers, values in turn, and
         elements of the same mask.
         """
-        return self.with_elements(call(*[self.at_each(x) for x in xs]))
+        before = max([x.before for x in xs if type(x) is Selected], default=self.before)
+        return self.with_elements(call(*[self.at_each(x, before) for x in xs]), before)
 
-    def at_each(self, x: Any) -> Any:
-        """An operand as an array of the elements' shape, or what broadcasts to it."""
+    def at_each(self, x: Any, before: int) -> Any:
+        """An operand as an array of the elements' shape, or what broadcasts to it, with so many
+        axes before that of the chosen elements.
+        """
         if type(x) is Selected:
-            if not alike(x.mask, self.mask):
+            if not alike(x.mask, self.mask) or x.after() != self.after():
                 raise x.error()
-            return x.elements
-        left = self.elements.shape[self.mask.ndim :]
-        return taken_in_turn(gnp.asarray(x), self.mask, left) if np.ndim(x) > len(left) else x
+            return x.with_axes(before)
+        if np.ndim(x) <= self.after():
+            return x
+        y = in_front(gnp.asarray(x), before, self.after())
+        left = self.with_axes(before).shape[self.mask.ndim :]
+        return taken_in_turn(y, self.mask, np.broadcast_shapes(left, y.shape[1:]))
+
+    def with_axes(self, before: int) -> Any:
+        """The elements, with new axes so that there are `before`."""
+        n, shape = self.mask.ndim, self.elements.shape
+        return gnp.reshape(self.elements, (*shape[:n], *(1,) * (before - self.before), *shape[n:]))
 
     def updated(self, call: Callable[..., Any], other: Any) -> Selected:
         """The new elements of `x[mask] += other`, in the dtype of `x`."""
@@ -85,27 +107,76 @@ class Selected:
             raise InPlaceError(what, where=here(), fix="x = x.astype(float) first")
         return self.with_elements(new.elements.astype(old.dtype))
 
-    def written_to(self, x: Any, key: Any) -> Any:
-        """`x` after `x[mask] = self`; an error for another mask than the one of these elements."""
-        mask = mask_in(key)
-        if mask is None or not alike(mask, self.mask) or self.elements.shape != x.shape:
+    def written_to(self, x: Any, mask: Any, before: int) -> Any:
+        """`x`, whose first axes are those of a mask, after these elements were written where it
+        holds; an error for another mask than theirs.
+        """
+        left = x.ndim - mask.ndim
+        if not alike(mask, self.mask) or left - before != self.after() or before < self.before:
             raise self.error()
-        whole = mask.reshaped((*mask.shape, *(1,) * (x.ndim - mask.ndim)))
-        return gnp.where(whole, self.elements.astype(x.dtype), x)
+        new = self.with_axes(before)
+        if np.broadcast_shapes(new.shape, x.shape) != x.shape:
+            raise self.error()
+        return gnp.where(whole(mask, left), new.astype(x.dtype), x)
 
-    def error(self) -> ConcretizationTypeError:
-        what = f"x[mask] has a shape that depends on the values of mask, which is traced {self.mask.type}"
-        fix = "np.where(mask, x, other), a function with where=mask, or a mask that is no traced value"
-        return ConcretizationTypeError(
-            f"{what} (x is {self.of})", where=self.place or here(), fix=fix
-        )
+    def astype(self, dtype: Any) -> Selected:
+        return self.with_elements(self.elements.astype(dtype))
+
+    def copy(self) -> Selected:
+        return self
+
+    def reduced(self, function: Any, axis: Any = None, dtype: Any = None, **more: Any) -> Any:
+        """A reduction of the chosen elements, as of all of them with `where=mask`."""
+        plain, axes = REDUCTIONS.get(function), self.axes(axis)
+        if plain is None or more.keys() - {"ddof", "correction"}:
+            raise self.error()
+        if dtype is not None:
+            more["dtype"] = dtype
+        if function in (np.count_nonzero, *EXTREME):
+            x = self.elements if function in EXTREME else self.elements != 0
+            y = plain(x, axes, **({} if function in EXTREME else {"where": self.whole()}))
+            return self.unless_none(y) if function in EXTREME else y
+        return plain(self.elements, axes, where=self.whole(), **more)
+
+    def whole(self) -> Any:
+        return whole(self.mask, self.elements.ndim - self.mask.ndim)
+
+    def axes(self, axis: Any) -> Dims:
+        """The axes of `elements` that are meant by those of NumPy's array."""
+        n, ndim = self.mask.ndim, self.before + 1 + self.after()
+        meant = all_axes(axis, ndim)
+        if self.before not in meant:
+            raise self.error()
+        rest = [n + i - (i > self.before) for i in meant if i != self.before]
+        return (*range(n), *rest)
+
+    def unless_none(self, y: Any) -> Any:
+        """The value, if the mask chooses an element: else an IndexError when the program runs."""
+        return gnp.take(y[None], gnp.where(gnp.any(self.mask), 0, 1), axis=0)
+
+    def first(self, last: bool) -> Any:
+        """The first or the last of what the mask chooses."""
+        n = self.mask.ndim
+        chosen = gnp.reshape(self.mask, (-1,))
+        place = chosen.size - 1 - gnp.argmax(chosen[::-1]) if last else gnp.argmax(chosen)
+        line = gnp.reshape(self.elements, (chosen.size, *self.elements.shape[n:]))
+        return self.unless_none(gnp.take(line, place, axis=0))
+
+    @property
+    def size(self) -> Any:
+        left = self.elements.size // max(self.mask.size, 1)
+        return (gnp.sum(self.mask) * left).cast(INT64, weak=True)
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **more: Any) -> Any:
+        if method == "reduce" and ufunc in REDUCE and not more.keys() - {"axis", "dtype"}:
+            return self.reduced(REDUCE[ufunc], **{"axis": 0, **more})
         if method != "__call__" or more or ufunc not in UFUNCS or ufunc.nout != 1:
             raise self.error()
         return self.of_elements(UFUNCS[ufunc], *inputs)
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        if function in REDUCTIONS and args and args[0] is self:
+            return self.reduced(function, *args[1:], **kwargs)
         if function not in POINTWISE or kwargs.get("out") is not None:
             raise self.error()
         return gnp.FUNCTIONS[function](*args, **kwargs)
@@ -125,6 +196,8 @@ class Selected:
         raise self.error()
 
     def __getitem__(self, key: Any) -> Any:
+        if type(key) is int and key in (0, -1) and not self.before and self.mask.size:
+            return self.first(key == -1)
         raise self.error()
 
     def __setitem__(self, key: Any, value: Any) -> None:
@@ -141,6 +214,23 @@ def refused(self: Selected, *args: Any) -> Any:
 for _name in ("matmul", "rmatmul", "divmod", "rdivmod", "float", "int", "index"):
     setattr(Selected, f"__{_name}__", refused)
 HIDDEN = frozenset(("cell", "escaped", "type"))
+Error = Callable[[], ConcretizationTypeError]
+EXTREME = (np.max, np.min, np.amax, np.amin)
+# Reductions that need not know how many elements there are.
+REDUCTIONS: dict[Any, Any] = {
+    **{f: gnp.FUNCTIONS[f] for f in (np.sum, np.prod, np.mean, np.var, np.std, np.any, np.all, *EXTREME)},
+    np.average: gnp.mean, np.count_nonzero: gnp.sum,
+}  # fmt: skip
+REDUCE = {np.add: np.sum, np.multiply: np.prod, np.maximum: np.max, np.minimum: np.min,
+          np.logical_and: np.all, np.logical_or: np.any}  # fmt: skip
+
+
+def method(function: Any) -> Callable[..., Any]:
+    return lambda self, *args, **more: self.reduced(function, *args, **more)
+
+
+for _name in ("sum", "prod", "mean", "var", "std", "any", "all", "max", "min"):
+    setattr(Selected, _name, method(getattr(np, _name)))
 
 
 def operators(name: str, ufunc: np.ufunc) -> None:
@@ -165,13 +255,139 @@ for _name in UNARY:
     unary(_name, UNARY[_name])
 
 
-def select(x: Any, mask: Any) -> Selected:
-    """The elements that a traced mask chooses; errors of the key itself are NumPy's."""
-    own, t = mask.type, x.type
-    if own.shape != t.shape[: own.ndim]:
-        what = f"boolean index {own} did not match indexed array {t}"
-        raise OutOfBoundsError(what, where=here(), fix="a mask of its shape")
-    return Selected(harmless(x.__copy__(), mask), mask.__copy__(), str(t), here())
+def whole(mask: Any, left: int) -> Any:
+    """The mask with so many new axes at the end."""
+    return mask.reshaped((*mask.shape, *(1,) * left))
+
+
+def in_front(value: Any, before: int, after: int) -> Any:
+    """Values in turn, of which the axis that counts them comes first."""
+    ones = (1,) * (before + 1 + after - value.ndim)
+    return gnp.moveaxis(gnp.reshape(value, (*ones, *value.shape)), before, 0)
+
+
+def error_of(what: str, fix: str) -> Error:
+    """An error of this place, where what has no known shape came from, to be raised where it is
+    used.
+    """
+    place = here()
+    return lambda: ConcretizationTypeError(what, where=place or here(), fix=fix)
+
+
+def places(x: Any) -> tuple[Selected, ...]:
+    """The indices of elements that are not zero, as `numpy.nonzero` has them: along each axis."""
+    mask = (x if x.type.dtype == bool else x != 0).__copy__()
+    what = f"the shape of nonzero(x) depends on the values of x, which is traced {x.type}"
+    error = error_of(
+        what, "np.where(mask, x, other) of three arguments, or a mask that is no traced value"
+    )
+    grid = gnp.indices(mask.shape)
+    return tuple([Selected(harmless(grid[i], mask), mask, error, 0, i) for i in range(mask.ndim)])
+
+
+def with_masks(key: Any) -> Any:
+    """The key, with a mask in place of its indices along each axis."""
+    parts: tuple[Any, ...] = in_tuple(key)
+    found: list[Any] = []
+    if not any(type(p) is Selected for p in parts):
+        return key
+    i = 0
+    while i < len(parts):
+        p = parts[i]
+        if type(p) is Selected:
+            n = p.mask.ndim
+            row = [
+                q if type(q) is Selected and q.mask is p.mask else None for q in parts[i : i + n]
+            ]
+            if [q.axis if q is not None else None for q in row] != list(range(n)):
+                raise p.error()
+            i, p = i + n - 1, p.mask
+        i, found = i + 1, [*found, p]
+    return found[0] if len(found) == 1 else tuple(found)
+
+
+@final
+class Masked:
+    """A key of which one part is a traced mask: what the others name, a view, and the mask, whose
+    axes are then after `before` others.
+    """
+
+    __slots__ = ("before", "mask", "rest")
+
+    def __init__(self, mask: Any, rest: Any = ..., before: int = 0) -> None:
+        self.mask, self.rest, self.before = mask, rest, before
+
+    def part(self, x: Any) -> Any:
+        """The view, the axes of the mask first."""
+        n, y = self.mask.ndim, gnp.getitem(x, self.rest)
+        y = gnp.moveaxis(y, range(self.before, self.before + n), range(n)) if self.before else y
+        if self.mask.shape != y.shape[:n]:
+            what = f"boolean index {self.mask.type} did not match indexed array {y.type}"
+            raise OutOfBoundsError(what, where=here(), fix="a mask of its shape")
+        return y
+
+    def select(self, x: Any) -> Selected:
+        """The elements that the mask chooses; errors of the key itself are NumPy's."""
+        y, mask = harmless(self.part(x).__copy__(), self.mask), self.mask.__copy__()
+        what = (
+            f"x[mask] has a shape that depends on the values of mask, which is traced {mask.type}"
+        )
+        fix = "np.where(mask, x, other), a function with where=mask, or a mask that is no traced value"
+        return Selected(y, mask, error_of(f"{what} (x is {x.type})", fix), self.before)
+
+    def written(self, x: Any, value: Any) -> Any:
+        """`x` after `x[key] = value`."""
+        n, y = self.mask.ndim, self.part(x)
+        if type(value) is Selected:
+            new = value.written_to(y, self.mask, self.before)
+        else:
+            after = y.ndim - n - self.before
+            turns = self.before and np.ndim(value) > after
+            value = in_front(gnp.asarray(value), self.before, after) if turns else value
+            new = gnp.setitem(y, self.mask, value)
+        new = (
+            gnp.moveaxis(new, range(n), range(self.before, self.before + n)) if self.before else new
+        )
+        return gnp.setitem(x, self.rest, new)
+
+
+def masked(x: Any, key: Any) -> Masked | None:
+    """The key, if a traced mask is in it and else what names a view; None for other keys, and
+    where the elements of the mask are known.
+    """
+    places, key = key, with_masks(key)
+    mask = mask_in(key)
+    if mask is not None and key is places:
+        return Masked(mask)
+    key = in_tuple(key) if key is not places else key
+    at = [i for i, p in enumerate(key) if is_mask(p)] if type(key) is tuple else []
+    if len(at) != 1 or known_elements(key[at[0]]) is not None:
+        return None
+    (i,), mask = at, key[at[0]]
+    first, last = key[:i], key[i + 1 :]
+    numbers = [j for j, p in enumerate(key) if j != i and names_one(p)]
+    views = [p is None or p is ... or type(p) in (slice, MovingSlice) for p in key]
+    if sum(views) + len(numbers) + 1 != len(key):
+        return None  # arrays are among them
+    named = sum(p is not None and p is not ... for p in key) - 1 + mask.ndim
+    before = sum(x.ndim - named if p is ... else not names_one(p) for p in first)
+    ends = min(numbers, default=i), max(numbers, default=i)
+    if before and any(views[min(ends[0], i) : max(ends[1], i)]):
+        return None  # NumPy puts the axis of the chosen elements first
+    # indices may be of a shorter array, a mask may not
+    axes = [slice(None)] * mask.ndim if key is places else [slice(0, n) for n in mask.shape]
+    return Masked(mask, (*first, *axes, *last), before)
+
+
+def is_mask(part: Any) -> bool:
+    return is_traced(part) and part.type.dtype == bool and part.type.ndim > 0
+
+
+def names_one(part: Any) -> bool:
+    """True of an integer, traced or not."""
+    if is_traced(part):
+        return not part.type.shape and part.type.dtype in INTEGERS
+    return isinstance(part, int | np.integer) and not isinstance(part, bool)
 
 
 def alike(a: Any, b: Any) -> bool:

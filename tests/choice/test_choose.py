@@ -83,7 +83,10 @@ def test_families_that_serve_other_operations_are_one_line() -> None:
 def test_the_least_time_if_all_are_predicted() -> None:
     a, b = Offer("a", slow=3.0, quick=2.0), Offer("b", other=1.0)
     assert taken(a, b) == "b, other" and taken(a) == "a, quick"
-    assert taken(a, Offer("c")) == "a, slow"  # of c nothing is known: the order decides
+    # Of c nothing is known: it comes after those before it, among which predictions decide.
+    assert taken(a, Offer("c")) == "a, quick"
+    assert taken(a, Offer("c"), b) == "a, quick"
+    assert taken(Offer("c"), a) == "c, only"
 
 
 def test_what_is_switched_off() -> None:

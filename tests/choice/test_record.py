@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import numpy as np
 import pytest
 
+from ge2.base.cache import Cache
 from ge2.base.config import config
 from ge2.choice import choose as choices
 from ge2.choice import record
@@ -306,3 +308,33 @@ def test_a_race_that_was_won_is_looked_up_once(monkeypatch: pytest.MonkeyPatch) 
     record.forget()
     assert title(60) == "b, other"
     assert asked == ["b"]
+
+
+def test_rows_that_another_process_kept_meanwhile_stay(tmp_path: Path) -> None:
+    """This one had looked for a record before there was one."""
+    with config.using(cache_dir=str(tmp_path)):
+        record.forget()
+        assert record.own("chip") == b""
+        theirs = record.Entry("theirs", "chip", True, (Measured("a", "one", median=1.0),))
+        record.store().put(record.key_of("chip"), record.text_of([theirs]).encode(), {})
+        keep("chip", class_of(problem(8, 8)), True, [Measured("a", "two", median=2.0)])
+        assert len(record.entries()) == 2
+    record.forget()
+
+
+def test_who_asks_for_a_turn_waits_for_it(tmp_path: Path) -> None:
+    store, met = Cache(str(tmp_path)), list[str]()
+
+    def other() -> None:
+        with store.turn():
+            met.append("other")
+
+    with store.turn():
+        thread = Thread(target=other)
+        thread.start()
+        thread.join(0.2)
+        met.append("this")
+    thread.join()
+    assert met == ["this", "other"]
+    with Cache(None).turn():  # nowhere to wait
+        pass

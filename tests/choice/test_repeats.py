@@ -143,6 +143,7 @@ def test_writing_to_an_operand_is_found_where_the_memory_is() -> None:
     assert bench.wrong(images, memory) == benches.OUTSIDE
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", ["f4", "f2"])
 def test_candidates_are_checked_by_such_a_reference(dtype: str) -> None:
     made = program(lambda a, b, c: np.tanh(a @ b + c), (64, 96), (96, 128), (128,), dtype=dtype)

@@ -62,7 +62,7 @@ def checked_back(function: Attention, xs: Sequence[Any], wanted: Any = (0, 1, 2)
         np.testing.assert_array_equal(y, w)
 
 
-@pytest.mark.exhaustive("function")
+@pytest.mark.exhaustive("dtype", table="attention in C")
 @types
 @pytest.mark.parametrize("function", SPELLINGS, ids=lambda f: f.__name__)
 def test_spellings(function: Attention, dtype: Any) -> None:
@@ -71,13 +71,14 @@ def test_spellings(function: Attention, dtype: Any) -> None:
 
 
 @types
-@pytest.mark.exhaustive("dtype")
+@pytest.mark.exhaustive("dtype", table="attention in C")
 @pytest.mark.parametrize("name", [name for name in SCORES if name not in DROPPED])
 def test_scores(name: str, dtype: Any) -> None:
     rng, shape = np.random.default_rng(1), (2, 2, 150, 12)
     checked(SCORES[name][0], drawn(rng, shape, shape, dtype) + more(rng, name, shape, shape, dtype))
 
 
+@pytest.mark.exhaustive(table="attention in C")
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_layouts(name: str) -> None:
     function, q, k = LAYOUTS[name]
@@ -102,7 +103,7 @@ def test_queries_that_see_no_key_are_not_numbers(dtype: Any) -> None:
         checked(masked(0, None, lowest), xs)
 
 
-@pytest.mark.exhaustive("name")
+@pytest.mark.exhaustive("dtype", table="attention in C")
 @types
 @pytest.mark.parametrize("name", DERIVED)
 def test_gradients(name: str, dtype: Any) -> None:
@@ -110,6 +111,7 @@ def test_gradients(name: str, dtype: Any) -> None:
     checked_back(function, drawn(np.random.default_rng(5), q, k, dtype))
 
 
+@pytest.mark.exhaustive(table="attention in C")
 @pytest.mark.parametrize("name", [n for n in DERIVED_SCORES if n not in (*DROPPED, *OF_SEVERAL)])
 def test_gradients_of_scores(name: str) -> None:
     """By what scores are made of, too."""

@@ -12,14 +12,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ge2.base.arrays import COMPLEX, SHORT
+from ge2.base.arrays import COMPLEX, FLOATS, SHORT
 from ge2.base.config import config
 from ge2.choice.problem import Problem
 from ge2.compile import compile_graph
 from ge2.compile.catalog import select
-from ge2.ir import ArrayType, Eqn, Graph, Var
+from ge2.ir import ArrayType, Eqn, Graph, Op, Var
 from ge2.ops.shape import Slice, Transpose
 from ge2.ops.sort import Sort, TopK
+from ge2.passes.reads import FirstRanks
 from ge2.targets.cuda.device import Device
 from ge2.targets.cuda.emulator import EMULATED, OfflineDevice, ShimDevice, limits_of
 from ge2.targets.cuda.kernels import lines
@@ -33,7 +34,7 @@ DTYPES = [d for d in SHORT if d not in COMPLEX]
 SIZES = (1, 31, 32, 33, 127, 129, 1023, 1025)
 
 
-def graph_of(op: TopK, x: ArrayType, lying: str = "") -> Graph:
+def graph_of(op: Op, x: ArrayType, lying: str = "") -> Graph:
     """The graph of the operation on an array, or a view of one."""
     given, eqns = Var(x), list[Eqn]()
     seen = given
@@ -48,7 +49,7 @@ def graph_of(op: TopK, x: ArrayType, lying: str = "") -> Graph:
     return Graph((given,), (*eqns, Eqn(op, (seen,), outs)), outs)
 
 
-def judged(op: TopK, x: Any, device: Device | None = None, lying: str = "") -> None:
+def judged(op: Op, x: Any, device: Device | None = None, lying: str = "") -> None:
     graph = graph_of(op, ArrayType(x.shape, x.dtype), lying)
     with config.using(passes_off=("simplify", "fold", "match"), threads=2):
         program = compile_graph(graph, device=device)
@@ -59,7 +60,7 @@ def judged(op: TopK, x: Any, device: Device | None = None, lying: str = "") -> N
 
 
 @st.composite
-def cases(draw: st.DrawFn) -> tuple[TopK, Any, str]:
+def cases(draw: st.DrawFn) -> tuple[Op, Any, str]:
     rng = np.random.default_rng(draw(st.integers(0, 1 << 30)))
     shape = draw(st.sampled_from((1, 2, 3, 5))), draw(st.sampled_from(SIZES))
     shape = shape if draw(st.booleans()) else shape[::-1]
@@ -68,23 +69,21 @@ def cases(draw: st.DrawFn) -> tuple[TopK, Any, str]:
     seen = {"": x, "turned": x.T, "apart": x[:, 1::2]}[lying]
     axis = draw(st.integers(0, 1))
     most = min(seen.shape[axis], lines.MOST)
-    return (
-        TopK(draw(st.sampled_from((0, 1, 2, most // 9, most))) if most > 1 else most, axis),
-        x,
-        lying,
-    )
+    k = draw(st.sampled_from((0, 1, 2, most // 9, most))) if most > 1 else most
+    orders = (TopK(k, axis), FirstRanks(k, axis), FirstRanks(k, axis, x.dtype in FLOATS))
+    return draw(st.sampled_from(orders)), x, lying
 
 
 @settings(max_examples=examples(25))
 @given(cases())
-def test_in_c(case: tuple[TopK, Any, str]) -> None:
+def test_in_c(case: tuple[Op, Any, str]) -> None:
     op, x, lying = case
     judged(op, x, None, lying)
 
 
 @settings(max_examples=examples(25))
 @given(cases(), st.integers(0, 9))
-def test_in_cuda(case: tuple[TopK, Any, str], seed: int) -> None:
+def test_in_cuda(case: tuple[Op, Any, str], seed: int) -> None:
     """In any order of the threads, each access looked at."""
     op, x, lying = case
     judged(op, x, ShimDevice(seed=seed, watch=bool(seed % 2)), lying)
@@ -114,6 +113,13 @@ def test_keys_that_differ_in_one_byte(rng: np.random.Generator) -> None:
     judged(TopK(300, 1), np.zeros((1, 70000), np.int8), ShimDevice())  # 17 bits of equal places
 
 
+def test_larger_blocks(rng: np.random.Generator) -> None:
+    """Lines of so many elements, of which more are equal than a block keeps, or some of each kind."""
+    for op in (TopK(500, 1), FirstRanks(9, 1, True)):
+        x = rng.integers(0, 3, (1, lines.LONG + 70)).astype(np.float16)
+        judged(op, x, ShimDevice(seed=3, watch=True))
+
+
 CUT = (((2, 700), 5, ""), ((1, 1000), 129, ""), ((701, 2), 3, "turned"), ((2, 901), 9, "apart"))
 
 
@@ -132,7 +138,8 @@ def test_what_is_left_to_the_array_module(rng: np.random.Generator) -> None:
     for dtype in DTYPES:
         x = numbers(rng, (3, 700), dtype, small=True)
         for axis in (0, 1):
-            op = TopK(600 if axis else 2, axis)
+            k = 600 if axis else 2
+            op = TopK(k, axis) if rng.integers(2) else FirstRanks(k, axis, dtype in FLOATS)
             program = compile_graph(graph_of(op, ArrayType(x.shape, dtype)), device=ShimDevice())
             assert [s.kind for s in program.program.steps] == ["library" if axis else "kernel"]
             for y, wanted in zip(program(x), op.reference(x), strict=True):

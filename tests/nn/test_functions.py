@@ -398,14 +398,15 @@ OF_TWO = {
 @pytest.mark.parametrize("run", [lambda f: f, ge2.jit], ids=["eager", "jit"])
 def test_integers_and_bools_are_computed_as_float64_and_never_wrap_nor_are_cut(kind, run):
     x = WHOLE[kind]
-    wide, other = x.astype("f8"), np.ascontiguousarray(x[::-1])
-    for name, f in OF_ONE.items():
-        got, want = run(f)(x), run(f)(wide)
-        assert got.dtype == np.float64, name
-        np.testing.assert_allclose(got, want, rtol=1e-12, err_msg=name)
-    for name, f in OF_TWO.items():
-        got, want = run(f)(x, other), run(f)(wide, wide[::-1])
-        np.testing.assert_allclose(got, want, rtol=1e-12, err_msg=name)
+
+    def every(x, y):
+        found = {name: f(x) for name, f in OF_ONE.items()}
+        return found | {name: f(x, y) for name, f in OF_TWO.items()}
+
+    got, wide = run(every)(x, np.ascontiguousarray(x[::-1])), x.astype("f8")
+    for name, want in every(wide, wide[::-1]).items():
+        assert got[name].dtype == np.float64, name
+        np.testing.assert_allclose(got[name], want, rtol=1e-12, err_msg=name)
 
 
 @pytest.mark.parametrize("name", OF_TWO)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -393,3 +394,119 @@ def test_nested_empty_lists_are_indices_of_none(key: Any) -> None:
     for got, want in zip(traced(f, X), f(X), strict=True):
         np.testing.assert_array_equal(got, want)
         assert got.shape == want.shape and got.dtype == want.dtype
+
+
+def changed(write: Callable[..., None]) -> Callable[..., Any]:
+    def f(x: Any, y: Any, *masks: Any) -> Any:
+        x = x.copy()
+        write(x, y, *masks)
+        return x
+
+    return f
+
+
+def write(x: Any, key: Any, value: Any) -> None:
+    x[key] = value
+
+
+def add(x: Any, key: Any, value: Any) -> None:
+    x[key] += value
+
+
+# of x and y of shape (3, 4, 2), and masks of shapes (3,), (4,), (2,) and (3, 4)
+MASKED: dict[str, Callable[..., Any]] = {
+    "x[m, 1] = 7": changed(lambda x, y, m, n, o, mn: write(x, (m, 1), 7)),
+    "x[m, 1, 0] = y[m, 0, 1]": changed(lambda x, y, m, n, o, mn: write(x, (m, 1, 0), y[m, 0, 1])),
+    "x[m, :, 0] += y[m, :, 0] ** 2": changed(
+        lambda x, y, m, n, o, mn: add(x, (m, slice(None), 0), y[m, :, 0] ** 2)
+    ),
+    "x[:, n] = y[:, n]": changed(lambda x, y, m, n, o, mn: write(x, (slice(None), n), y[:, n])),
+    "x[:, n] = y[0, n] + 1": changed(
+        lambda x, y, m, n, o, mn: write(x, (slice(None), n), y[0, n] + 1)
+    ),
+    "x[1, n] = y[:, n][1]": changed(lambda x, y, m, n, o, mn: write(x, (1, n), y[1][n] * 2)),
+    "x[..., o] *= 2": changed(lambda x, y, m, n, o, mn: write(x, (..., o), x[..., o] * 2)),
+    "x[..., o] = y[1, 1, o]": changed(
+        lambda x, y, m, n, o, mn: write(x, (..., o), y[1, 1, o] - x[..., o])
+    ),
+    "x[m, ::-1] = y[m]": changed(
+        lambda x, y, m, n, o, mn: write(x, (m, slice(None, None, -1)), y[m])
+    ),
+    "x[mn, 1] = y[mn, 0]": changed(lambda x, y, m, n, o, mn: write(x, (mn, 1), y[mn, 0])),
+    "x[1:, n, 0] = row": changed(
+        lambda x, y, m, n, o, mn: write(x, (slice(1, None), n, 0), y[0, 0, 1])
+    ),
+    "x[m, :, 1] = 0": changed(lambda x, y, m, n, o, mn: write(x, (m, slice(None), 1), 0)),
+    "sum": lambda x, y, m, n, o, mn: x[m].sum() + np.sum(np.exp(x[:, n]), axis=1),
+    "sum of rows": lambda x, y, m, n, o, mn: x[m].sum(axis=0),
+    "sum of columns": lambda x, y, m, n, o, mn: x[..., o].sum(-1),
+    "prod, all": lambda x, y, m, n, o, mn: x[mn].prod() + (x[mn] > 0.5).all(),
+    "any": lambda x, y, m, n, o, mn: np.any(x[m] > y[m], axis=(0, 2)),
+    "count": lambda x, y, m, n, o, mn: np.count_nonzero(x[mn] > y[mn]),
+    "ints": lambda x, y, m, n, o, mn: (x[mn] * 9).astype(int).sum(dtype=np.int16),
+    "reduce": lambda x, y, m, n, o, mn: np.add.reduce(x[m] * y[m]),
+    "ge2's": lambda x, y, m, n, o, mn: gnp.sum(gnp.cos(x[m]), axis=0),
+    "x[np.where(mn)] = y[mn] * 2": changed(
+        lambda x, y, m, n, o, mn: write(x, np.where(mn), y[mn] * 2)
+    ),
+    "x[np.nonzero(m)[0], 1] += 1": changed(
+        lambda x, y, m, n, o, mn: add(x, (np.nonzero(m)[0], 1), 1)
+    ),
+    "x[:, i] = y[:, i], i of fewer": changed(
+        lambda x, y, m, n, o, mn: write(
+            x, (slice(None), gnp.flatnonzero(n[1:])), y[:, n[1:].nonzero()[0]]
+        )
+    ),
+    "indices": lambda x, y, m, n, o, mn: np.where(mn)[1].sum() + x[np.where(mn)].sum(),
+    "size": lambda x, y, m, n, o, mn: x.sum() * (x[:, n].size + np.nonzero(mn)[0].size),
+}
+FILLED: dict[str, Callable[..., Any]] = {
+    "mean, var": lambda x, y, m, n, o, mn: np.mean(x[m]) + np.var(x[mn], ddof=1),
+    "average, std": lambda x, y, m, n, o, mn: np.average(x[:, n], axis=1) + y[0, n].std(),
+    "max": lambda x, y, m, n, o, mn: x[m].max() - np.min(y[:, n], axis=1),
+    "ge2's": lambda x, y, m, n, o, mn: gnp.max(gnp.log(x[m]), axis=0) + gnp.mean(x[m]),
+    "first": lambda x, y, m, n, o, mn: x[m][0] * np.where(mn)[0][-1] + y[np.nonzero(m)[0][0]],
+}
+
+
+@pytest.mark.parametrize("chosen", ["some", "all", "none"])
+def test_what_a_traced_mask_chooses_is_written_and_reduced(chosen: str) -> None:
+    rng = np.random.default_rng(3)
+    x, y = rng.random((2, 3, 4, 2))
+    masks = [rng.random(s) < {"some": 0.6, "all": 2, "none": -1}[chosen] for s in (3, 4, 2, (3, 4))]
+    masks[0][0] = masks[1][1] = chosen != "none"
+    programs = MASKED | (FILLED if chosen != "none" else {})
+
+    def all_of(x: Any, y: Any, *masks: Any) -> dict[str, Any]:
+        return {name: f(x, y, *masks) for name, f in programs.items()}
+
+    got = ge2.jit(all_of)(x, y, *masks)
+    for name, f in programs.items():
+        want = f(x, y, *masks)
+        assert got[name].dtype == want.dtype, name
+        np.testing.assert_allclose(got[name], want, 1e-13, 1e-15, err_msg=name)
+
+
+def test_what_a_mask_chooses_has_no_largest_if_it_chooses_none() -> None:
+    f = ge2.jit(lambda x, m: x[m].max())
+    assert f(np.arange(3.0), np.array([True, True, False])) == 1
+    for g in (f, ge2.jit(lambda x, m: x[m][0]), ge2.jit(lambda x, m: np.nonzero(m)[0][-1])):
+        with pytest.raises(IndexError):
+            g(np.arange(3.0), np.zeros(3, bool))
+
+
+def test_derivatives_of_what_a_traced_mask_chooses() -> None:
+    def f(x: Any, m: Any) -> Any:
+        y = x * 2
+        y[:, m] = np.log(x[:, m])
+        y[m[1:], 0] **= 2
+        return y.sum() + np.sqrt(x[:, m]).mean() + x[m[1:]].max()
+
+    x, m = np.array([[1.0, -2.0, 3.0], [4.0, -5.0, 7.0]]), np.array([True, False, True])
+    slope = ge2.jit(ge2.grad(f))(x, m)
+    for at in np.ndindex(2, 3):
+        step = np.zeros_like(x)
+        step[at] = 1e-6
+        difference = (f(x + step, m) - f(x - step, m)) / 2e-6
+        np.testing.assert_allclose(slope[at], difference, 1e-7, 1e-7)
+    np.testing.assert_array_equal(ge2.vmap(f)(np.stack([x, x]), np.stack([m, m])), [f(x, m)] * 2)

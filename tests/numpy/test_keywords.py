@@ -222,6 +222,7 @@ OUTS: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
+@pytest.mark.any_executor
 @pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "c16"])
 @pytest.mark.parametrize("f", OUTS.values(), ids=OUTS)
 def test_out_takes_what_is_cast_to_its_kind(f: Callable[[Any, Any], Any], dtype: str) -> None:

@@ -139,6 +139,22 @@ def test_einsum_otherwise(rng: np.random.Generator) -> None:
         agree(np.einsum, bad, a, a)
 
 
+def test_three_operands_and_more_are_multiplied_in_the_cheapest_order() -> None:
+    """Points of a Bezier surface: the outer product of both weights is 25 times the result's size."""
+    u, v, c = (np.ones(shape, np.float32) for shape in ((40, 5), (30, 5), (5, 5, 3)))
+    graph = stage(
+        lambda *xs: [np.einsum("ui,vj,ijk->uvk", *xs)], [*map(Input, map(type_of, (u, v, c)))]
+    ).graph
+    assert max(x.type.size for e in graph.eqns for x in e.outs) == 40 * 30 * 3
+    left_to_right = stage(
+        lambda *xs: [np.einsum("ij,jk,kl", *xs)], [Input(type_of(np.ones((3, 3))))] * 3
+    ).graph
+    assert left_to_right.eqns[0].inputs == left_to_right.inputs[:2]
+    rng = np.random.default_rng(0)
+    five = [draw(rng, "f8", s) for s in ((3, 40), (40, 2), (2, 40), (40, 3), (3,))]
+    agree(np.einsum, "ab,bc,cd,de,e->a", *five)
+
+
 def test_a_product_in_which_nothing_is_summed_is_elementwise() -> None:
     graph = stage(
         lambda a, b: [np.einsum("ij,ij->ij", a, b)], [Input(type_of(np.ones((2, 3))))] * 2

@@ -382,3 +382,40 @@ def test_the_number_of_a_diagonal_may_be_traced() -> None:
         )
     with pytest.raises(ArgumentError, match="number of a diagonal is one integer"):
         ge2.jit(lambda k: gnp.eye(3, k=k))(1.5)
+
+
+def test_shapes_and_axes_are_arrays() -> None:
+    """Of numbers that are known: constants, and what the function itself wrote."""
+    x = np.arange(6.0).reshape(2, 3)
+    sized: dict[str, Any] = {
+        "zeros": lambda x, n: gnp.zeros(n) + x.reshape(3, 2),
+        "reshape": lambda x, n: x.reshape(n),
+        "broadcast_to": lambda x, n: np.broadcast_to(x[0, 0], n),
+        "resize": lambda x, n: np.resize(x, n),
+        "transpose": lambda x, n: x.transpose(n - 2),
+        "moveaxis": lambda x, n: np.moveaxis(x, n - 2, n[::-1] - 2),
+        "tensordot": lambda x, n: np.tensordot(x, x.T, axes=n[:, None] - 2),
+    }
+    constant = np.array([3, 2])
+
+    def written(x: Any) -> Any:
+        n = gnp.empty(2, dtype=np.int64)
+        n[0], n[1] = x.shape[::-1]
+        return n
+
+    for name, f in sized.items():
+        want = f(x, constant)
+        for g in (lambda x: f(x, constant), lambda x: f(x, written(x))):  # noqa: B023
+            np.testing.assert_array_equal(ge2.make_jaxpr(g)(x)(x)[0], want, name)
+    for name in ("reshape", "resize"):
+        np.testing.assert_array_equal(getattr(gnp, name)(x, constant), sized[name](x, constant))
+
+
+def test_functions_of_shapes_make_arrays_of_numbers() -> None:
+    """Eager ones too, whose elements a traced mask chooses: `np.broadcast_arrays(x, 0)[1][x > 0]`."""
+    for f in ("block", "copy", "pad", "reshape", "squeeze", "transpose"):
+        args = {"pad": (0,), "reshape": ((),)}.get(f, ())
+        assert type(getattr(gnp, f)(2.5, *args)) is np.ndarray, f
+    a, b = gnp.broadcast_arrays(2.5, 1)
+    assert type(a) is type(b) is type(gnp.broadcast_to(1, ())) is np.ndarray
+    assert type(gnp.flip(2.5)) is np.float64

@@ -12,9 +12,10 @@ from ge2.compile.catalog import interpret
 from ge2.ir import Eqn, Graph, Var, parse, verify, write
 from ge2.ir.types import ArrayType
 from ge2.ops.elementwise import BY_NAME
-from ge2.passes import TABLE, Region
-from ge2.passes.context import Context, Fusion, Tuning
+from ge2.passes import TABLE, TIDY, Region
+from ge2.passes.context import Context, Fusion, Tuning, run
 from ge2.passes.fuse import fuse
+from ge2.targets.cuda.emulator import limits_of
 from tests.passes.graphs import graph, same
 
 
@@ -23,6 +24,23 @@ def fused(text: str) -> list[Region | str]:
     found = verify(fuse(graph(text)))
     assert verify(parse(write(found), TABLE)) == found
     return [eqn.op if isinstance(eqn.op, Region) else eqn.op.name for eqn in found.eqns]
+
+
+@pytest.mark.parametrize(("row", "kinds"), [(8, ["rowwise"]), (200, ["reduce", "pointwise"])])
+def test_a_gpu_reads_single_elements_where_their_indices_are_made(row: int, kinds: list[str]):
+    """Unless long rows of them would be read again for each fold."""
+
+    def f(t, x):
+        y = t[np.floor(x).astype(np.int32)]
+        return y - y.mean(-1, keepdims=True)
+
+    t, x = np.arange(50.0), np.random.default_rng(0).uniform(0, 50, (3, row))
+    closed = ge2.make_jaxpr(f)(t, x)
+    before = run(TIDY, closed.graph)
+    after = verify(fuse(before, Context(limits_of("sm_90a"), tails=True)))
+    named = [e.op.kind if isinstance(e.op, Region) else e.op.name for e in after.eqns]
+    assert [n for n in named if n != "broadcast_in_dim"] == kinds
+    np.testing.assert_allclose(*interpret(after, [t, x]), f(t, x))
 
 
 SOFTMAX = """

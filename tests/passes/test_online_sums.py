@@ -64,6 +64,7 @@ def rows(n: int, dtype: Any, rng: np.random.Generator) -> np.ndarray:
 
 
 @needs_compiler
+@pytest.mark.exhaustive("name", "n", "dtype", table="online sums")
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("name", FUNCTIONS)
 @pytest.mark.parametrize("n", [65, 1000, 4099])

@@ -51,6 +51,17 @@ def test_sums_of_rows_are_one_region(axis: Any) -> None:
     assert gathers(graph) == 0 < gathers(region.op.graph)
 
 
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda t, i: t[i, i % 40] * 2,
+        lambda t, i: (t[:, 0][i] * t[:6, :7]).sum(0),
+    ],
+)
+def test_single_elements_are_read_where_they_are_worked_on(function: F) -> None:
+    assert gathers(rewritten(function, TABLE, INDEX)) == 0
+
+
 def test_what_is_folded_may_be_gone_on_with() -> None:
     graph = rewritten(lambda t, i: np.tanh(np.take(t, i, 0).mean(1)) + t[:6], TABLE, INDEX)
     assert gathers(graph) == 0
@@ -74,7 +85,6 @@ def test_a_middle_axis_and_one_table_read_twice() -> None:
         lambda t, i: (np.take(t, i, 0), np.take(t, i, 0) * 2),  # the caller has it as well
         lambda t, i: np.take(t, i[0] % 40, 1) * 2,  # elements of rows
         lambda t, i: np.take(t[:, :1], i, 0).sum(1),  # rows of single elements
-        lambda t, i: t[i, i % 40] * 2,  # single elements
         lambda t, i: np.take(t, i, 0) - np.take(t, i, 0).mean(-1, keepdims=True),  # read again
         lambda t, i: np.take(t, i[0], 0)[:, None] * t[:9],  # for each row of another
         lambda t, i: np.take(t, i[0], 0).T * t[:40, :7],  # across
@@ -123,6 +133,7 @@ def both(function: F, *arrays: Any) -> list[Any]:
 
 
 @needs_compiler
+@pytest.mark.exhaustive("shape", "dtype", table="rows inside")
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("shape", "axis", "count"), SHAPES)
 def test_kernels(dtype: Any, shape: tuple[int, ...], axis: int, count: tuple[int, ...]) -> None:
@@ -181,16 +192,16 @@ def test_long_rows(length: int) -> None:
 
 
 @needs_nvrtc
+@pytest.mark.exhaustive("dtype", "axis", table="neighbours of rows")
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16, np.float64])
-def test_neighbours_of_a_row_are_read_at_once(dtype: Any) -> None:
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_neighbours_of_a_row_are_read_at_once(axis: int, dtype: Any) -> None:
     """By threads that lie along the rows, though there are many more indices; and nothing is spilled."""
     table = ge2.ShapeDtypeStruct((50000, 256), dtype)
     index = ge2.ShapeDtypeStruct((8192, 16), np.int32)
-    for axis in (0, 1, 2):
-        (main, *rest) = [
-            text for _, text in kernels(lambda t, i, a=axis: np.take(t, i, 0).sum(a), table, index)
-        ]
-        assert f"_read = ge2_read<PACK, {16 // np.dtype(dtype).itemsize}>(" in main
-        assert not any("gather" in text for text in rest)
-        for made in compile_all([Order(main, "sm_90a")]):
-            assert not any(usage.spills for usage in made.kernels), made.kernels
+    found = kernels(lambda t, i: np.take(t, i, 0).sum(axis), table, index)
+    (main, *rest) = [text for _, text in found]
+    assert f"_read = ge2_read<PACK, {16 // np.dtype(dtype).itemsize}>(" in main
+    assert not any("gather" in text for text in rest)
+    for made in compile_all([Order(main, "sm_90a")]):
+        assert not any(usage.spills for usage in made.kernels), made.kernels

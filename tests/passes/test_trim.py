@@ -9,8 +9,10 @@ import ge2
 from ge2 import lax
 from ge2.ir import verify
 from ge2.ops.graphs.loops import ScanLoop
+from ge2.passes.context import Context
 from ge2.passes.loops import trim
 from ge2.passes.simplify import inline
+from ge2.targets.cuda.emulator import limits_of
 
 rng = np.random.default_rng(0)
 XS, W = rng.standard_normal((6, 3)), rng.standard_normal((3, 3)) / 2
@@ -73,6 +75,27 @@ def test_the_cotangents_of_what_is_not_read_are_no_arrays(by):
 def test_a_loop_of_no_rounds_is_not_run_by_what_is_computed_before_it():
     f = ge2.jit(lambda w, xs: lax.scan(lambda c, x: (c * (1 / w.sum()), None), xs[0], xs[:0])[0])
     np.testing.assert_array_equal(f(np.zeros((3, 3)), XS), XS[0])
+
+
+def test_easy_work_on_large_arrays_stays_in_a_loop_on_a_gpu():
+    """Adam's step: both moments are made of one gradient, which each iteration reads in any case."""
+
+    def step(i, state, g):
+        p, m, v = state
+        return p - m / np.sqrt(v), 0.9 * m + 0.1 * g, 0.9 * v + 0.1 * g * g
+
+    def before(shape, caps):
+        def f(g, p, m, v):
+            return lax.fori_loop(0, 9, lambda i, s: step(i, s, np.exp(g)), (p, m, v))
+
+        closed = ge2.make_jaxpr(f)(*4 * [ge2.ShapeDtypeStruct(shape, np.float32)])
+        found = trim(inline(closed.graph), Context(caps))
+        loop = next(e.op for e in found.eqns if isinstance(e.op, ScanLoop))
+        return loop.consts, {e.op.name for e in found.eqns} & {"mul", "exp"}
+
+    gpu = limits_of("sm_90a")
+    assert before((1 << 20,), gpu) == (1, {"exp"})
+    assert before((1 << 10,), gpu) == before((1 << 20,), None) == (2, {"exp", "mul"})
 
 
 def test_a_branch_that_writes_its_argument_and_returns_it_has_one_result():

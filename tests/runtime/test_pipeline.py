@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,12 +14,13 @@ from ge2.base.config import config
 from ge2.compile import how_to_make, stand_in
 from ge2.compile.pipeline import pipeline_of
 from ge2.ir import Graph, GraphOp, verify
-from ge2.passes.context import Context, stages
+from ge2.passes.context import TUNING, Context, stages
 from tests.together import needs_compiler
 
 F32 = np.float32
 X = np.random.default_rng(0).standard_normal((6, 4)).astype(F32)
 W = np.random.default_rng(1).standard_normal((4, 8)).astype(F32)
+BIG = np.zeros((128, 128), F32)
 INDEX = np.array([3, 0, -1, 2, 1, 0])
 
 
@@ -86,6 +88,11 @@ def layer(x: Any, w: Any) -> Any:
     return np.tanh(x @ w + 1)
 
 
+def twice(x: Any) -> Any:
+    y = x + 1
+    return y, y, x, x.T
+
+
 PROGRAMS: dict[str, dict[str, tuple[Any, ...]]] = {
     "c": {
         "strong": (branched, X, 3), "counted": (picked, X, INDEX), "writes": (filled, X),
@@ -96,6 +103,7 @@ PROGRAMS: dict[str, dict[str, tuple[Any, ...]]] = {
         "counted": (picked, X, INDEX), "contractions": (layer, X, W), "indexed": (compared, X, INDEX),
         "drawn": (dropped, X), "resident": (rounds, X), "views_first": (written, X, INDEX),
         "reads_first": (read_later, X), "scans_of_slices": (exclusive, X),
+        "results_apart": (twice, BIG),
     },
 }  # fmt: skip
 CASES = [(executor, name) for executor, each in PROGRAMS.items() for name in each]
@@ -139,3 +147,25 @@ def test_a_pass_can_be_left_out(executor: str, name: str) -> None:
             found = ge2.tree.leaves(ge2.jit(f)(*own)) + own
         for y, w in zip(found, wanted, strict=True):
             np.testing.assert_allclose(y, w, rtol=1e-5, atol=1e-6)
+
+
+def test_what_is_a_copy_already_is_not_copied_again() -> None:
+    def shuffled(x: Any) -> Any:
+        return x.reshape(2, 3, 4).transpose(1, 2, 0).reshape(3, 8)
+
+    with config.using(executor="emulator", tuning=(replace(TUNING, returned=1),)):
+        f = ge2.jit(shuffled)
+        np.testing.assert_array_equal(f(X), shuffled(X))
+        assert len(f.lower(X).kernels) == 1
+
+
+@pytest.mark.parametrize("executor", ["c", "emulator"])
+def test_nobody_else_has_the_memory_of_a_result(executor: str) -> None:
+    with config.using(executor=executor, tuning=(replace(TUNING, returned=1),)):
+        results = ge2.jit(lambda x: (y := x + 1, y, x, x.T, x[1:], y.T, y.reshape(3, 8)))(X)
+    y = X + 1
+    for n, (found, wanted) in enumerate(
+        zip(results, (y, y, X, X.T, X[1:], y.T, y.reshape(3, 8)), strict=True)
+    ):
+        assert np.array_equal(found, wanted)
+        assert not any(np.shares_memory(found, other) for other in (X, *results[:n]))

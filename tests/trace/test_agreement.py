@@ -252,7 +252,7 @@ def test_every_method_and_attribute_of_an_array_is_there_or_says_that_it_is_not(
             in said
         )
     assert set(absent) == {
-        "base", "byteswap", "ctypes", "data", "device", "dump", "dumps", "flags", "getfield",
+        "base", "byteswap", "ctypes", "data", "device", "dump", "dumps", "getfield",
         "resize", "setfield", "setflags", "strides", "to_device", "tobytes", "tofile",
     }  # fmt: skip
 
@@ -332,3 +332,24 @@ def test_errors_carry_the_users_line_first_and_a_way_out(f: Any) -> None:
     ), lines
     assert line
     assert any(s.startswith("  try  ") for s in lines), lines
+
+
+@pytest.mark.parametrize("other", [None, "auto", {}, object()], ids=lambda x: type(x).__name__)
+def test_no_element_equals_what_knows_no_numbers(other: Any) -> None:
+    for x in (np.arange(3.0), np.arange(4).reshape(2, 2), np.float32(1)):
+        same, differs = ge2.jit(lambda x: (x == other, x != other))(x)
+        agrees(same, x == other, "==")
+        agrees(differs, x != other, "!=")
+    known = ge2.jit(lambda x, n: x[1] if x[0] == other or n == other else x[0])
+    assert known(np.arange(3.0), 2.0) == 0
+    with pytest.raises(ge2.errors.NotAValue):
+        ge2.jit(lambda x: x == [other, 1.0])(np.arange(2.0))
+
+
+def test_a_traced_array_is_contiguous_as_results_are() -> None:
+    def f(x: Any) -> Any:
+        x = x if x.flags["C_CONTIGUOUS"] else np.ascontiguousarray(x)
+        assert x.flags.writeable and x[0].flags.f_contiguous and not x.flags.f_contiguous
+        return x
+
+    assert np.array_equal(ge2.jit(f)(np.ones((2, 3))), np.ones((2, 3)))

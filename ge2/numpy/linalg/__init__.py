@@ -230,7 +230,3 @@ matrix_transpose, diagonal = (
 )
 
 publish(globals())
-
-
-def __dir__() -> list[str]:
-    return __all__

@@ -167,7 +167,8 @@ def lacking(name: str) -> str:
         return f"ge2.numpy has no {name}: {reason}\n  try  {fix}"
     from difflib import get_close_matches  # for errors alone
 
-    near = get_close_matches(name, [*HOME, *PASSED, *vars(np)], 1, cutoff=0.8)
+    names = [] if name[:1] == "_" else [*HOME, *PASSED, *vars(np)]  # as `errors.lacking` does
+    near = get_close_matches(name, names, 1, cutoff=0.8)
     known = [EARLIER[name]] if name in EARLIER else near
     other = f"np.{known[0]}" if known else f"ge2.extend.elementwise, or ge2.pure_callback; {LISTED}"
     return f"module 'ge2.numpy' has no attribute {name!r}\n  try  {other}"
@@ -261,15 +262,18 @@ OUT_AT = {
 OUT_OF: dict[Function, int] = {getattr(np, name): at for name, at in OUT_AT.items()}
 
 
+REDUCTIONS = ("all", "amax", "amin", "any", "max", "mean", "min", "prod", "std", "sum", "var")
 WRITING: dict[Function, Function] = {}  # one object under all of its names
 
 
 def writing(ours: Function, name: str) -> Function:
     """The function, which with `out=` is NumPy's own: that asks the traced values among its arguments."""
-    at = OUT_AT[name]
+    at, reduces = OUT_AT[name], name in REDUCTIONS
 
     @wraps(ours)
     def function(*args: Any, **more: Any) -> Any:
+        if reduces and args and hasattr(type(args[0]), "reduced"):  # of what a mask chooses
+            return args[0].reduced(getattr(np, name), *args[1:], **more)
         if more.get("out") is None and (len(args) <= at or args[at] is None):
             return ours(*args, **more)
         return into(getattr(np, name), args, more)

@@ -28,6 +28,7 @@ from ge2.numpy.promotion import (
     fresh,
     in_trace,
     lift,
+    no_scalar,
     one_axis,
     plainly,
     reshape,
@@ -270,7 +271,7 @@ def pad(array_: Any, pad_width: Any, mode: str = "constant", **kwargs: Any) -> A
     >>> pad(np.arange(3), (1, 2), "edge")
     array([0, 0, 1, 2, 2, 2])
     """
-    x = array(array_)
+    x = no_scalar(array_)
     sides = widths(pad_width, type_of(x).ndim, x)
     if mode not in KEYWORDS:
         what = f"pad: mode {mode!r} is not supported"

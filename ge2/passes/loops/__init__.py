@@ -11,15 +11,30 @@ from typing import final
 
 import numpy as np
 
-from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Op, Var, makers_of, rename, without_dead_code
-from ge2.ir.graph import FREE
+from ge2.ir import (
+    Atom,
+    Dims,
+    Eqn,
+    Graph,
+    Literal,
+    Op,
+    Var,
+    anew,
+    makers_of,
+    rename,
+    renamed,
+    without_dead_code,
+)
+from ge2.ir.graph import DIVISION, FREE
 from ge2.ops.dot import DotGeneral
 from ge2.ops.elementwise import ADD
 from ge2.ops.graphs.control import Cond
 from ge2.ops.graphs.loops import ScanLoop
-from ge2.ops.reduce import ReduceSum
+from ge2.ops.graphs.region import readers_of
+from ge2.ops.pointlike import Pointlike
+from ge2.ops.reduce import Reduce, ReduceSum
 from ge2.ops.shape import BroadcastInDim, Concatenate, Reshape, Slice, Transpose
-from ge2.passes.context import NOTHING, Context, Rolling
+from ge2.passes.context import NOTHING, Context, Fusion
 
 
 def trim(graph: Graph, context: Context = NOTHING) -> Graph:
@@ -30,10 +45,9 @@ def trim(graph: Graph, context: Context = NOTHING) -> Graph:
     same: dict[Var, Atom] = {}
     eqns: list[Eqn] = []
     for eqn in graph.eqns:
-        if not same.keys().isdisjoint(eqn.inputs):
-            eqn = Eqn(eqn.op, rename(same, eqn.inputs), eqn.outs, eqn.source)
+        eqn = renamed(same, eqn)
         if isinstance(eqn.op, ScanLoop) and not any(e.op.effect for e in eqn.op.body.eqns):
-            eqns += Scan(eqn, read, makers, context.tuning.rolling).run()
+            eqns += Scan(eqn, read, makers, context).run()
         elif isinstance(eqn.op, Cond):
             eqns.append(without_unread(eqn, eqn.op, read, same))
         else:
@@ -70,7 +84,7 @@ def of_results(branch: Graph, kept: Sequence[int], first: Sequence[int]) -> Grap
     """A branch that returns the results in `kept`; input k is the same value as input first[k]."""
     inputs = [v for k, v in enumerate(branch.inputs) if first[k] == k]
     env: dict[Var, Atom] = {v: branch.inputs[first[k]] for k, v in enumerate(branch.inputs)}
-    eqns = tuple(Eqn(e.op, rename(env, e.inputs), e.outs, e.source) for e in branch.eqns)
+    eqns = tuple(renamed(env, e) for e in branch.eqns)
     outputs = rename(env, [branch.outputs[i] for i in kept])
     return without_dead_code(Graph(tuple(inputs), eqns, outputs, branch.consts))
 
@@ -92,11 +106,11 @@ class Scan:
         eqn: Eqn,
         read: set[Atom],
         makers: dict[Var, Eqn],
-        tuning: Rolling,
+        context: Context,
         summing: bool = False,
     ) -> None:
         assert isinstance(eqn.op, ScanLoop)
-        self.tuning = tuning
+        self.tuning, self.context = context.tuning.rolling, context
         self.eqn, self.op, self.read, self.makers = eqn, eqn.op, read, makers
         self.moved = (DotGeneral, ReduceSum) if summing else (DotGeneral,)  # sums that come after
         self.body = eqn.op.body
@@ -160,7 +174,7 @@ class Scan:
             self.body = Graph(self.body.inputs, (*made, *self.body.eqns), self.body.outputs)
 
     def hoist(self) -> None:
-        """Computes before the loop what depends on constants alone."""
+        """Computes before the loop what depends on constants alone, if that is worth an array."""
         outer: dict[Var, Atom] = dict(self.consts)
         stays: list[Eqn] = []
         moved: list[Eqn] = []
@@ -170,13 +184,13 @@ class Scan:
             if not (known and reads) or eqn.op.effect or any(v.type.weak for v in eqn.outs):
                 stays.append(eqn)
                 continue
-            fresh = tuple(Var(v.type) for v in eqn.outs)
-            moved.append(Eqn(eqn.op, rename(outer, eqn.inputs), fresh, eqn.source))
-            outer.update(zip(eqn.outs, fresh, strict=True))
+            moved.append(anew(outer, eqn))
             stays.append(eqn)
         heavy = [
             e for e in self.body.eqns if e.op.cost is not FREE and all(v in outer for v in e.outs)
         ]
+        if self.context.caps:
+            heavy = without_easy(heavy, self.body, self.context.tuning.fusion)
         if not heavy:
             return
         out = {v for e in heavy for v in e.outs}
@@ -226,6 +240,49 @@ class Scan:
         return Eqn(
             op, given, (*(c[3] for c in self.carry), *(v for _, v in self.results)), self.eqn.source
         )
+
+
+def without_easy(heavy: Sequence[Eqn], body: Graph, tuning: Fusion) -> list[Eqn]:
+    """These equations of an iteration, which know its constants alone, without easy elementwise work
+    on large arrays: its kernels would read what that makes in place of as many bytes or fewer.
+    """
+    known = {e.outs[0]: e for e in heavy}
+    readers, inside = readers_of(body), {*body.eqns} - {*heavy}
+
+    def fused(v: Var) -> bool:
+        """True if iterations read it in elementwise work and reductions, and are all that do."""
+        read = [e for e in readers.get(v, ()) if e in inside]
+        views = [e for e in read if isinstance(e.op, BroadcastInDim)]
+        rest = all(isinstance(e.op, Pointlike | Reduce) for e in read if e not in views)
+        return (
+            bool(read) and rest and v not in body.outputs and all(fused(e.outs[0]) for e in views)
+        )
+
+    for v, eqn in reversed(known.items()):
+        if v.type.nbytes < tuning.recomputed or eqn in inside or not fused(v):
+            continue
+        cone, leaves = easy_cone(v, known)
+        read = sum(a.type.nbytes for a in leaves)
+        if sum(e.op.cost.instructions for e in cone) <= tuning.easy and read <= v.type.nbytes:
+            inside |= cone
+    return [e for e in heavy if e not in inside]
+
+
+def easy_cone(v: Var, known: Mapping[Var, Eqn]) -> tuple[set[Eqn], set[Var]]:
+    """The elementwise equations of no more than a division each that make a value, and the arrays
+    that those read.
+    """
+    cone, leaves, waiting = set[Eqn](), set[Var](), [v]
+    while waiting:
+        a = waiting.pop()
+        eqn = known.get(a)
+        easy = eqn is not None and eqn.op.cost.instructions <= DIVISION.instructions
+        if eqn is None or not easy or not isinstance(eqn.op, Pointlike):
+            leaves.add(a)
+        elif eqn not in cone:
+            cone.add(eqn)
+            waiting += [x for x in eqn.inputs if isinstance(x, Var)]
+    return cone, leaves
 
 
 # -------------------------------------------------------------------------------------------- sink
@@ -418,7 +475,7 @@ def sums_after(graph: Graph, context: Context = NOTHING) -> Graph:
             eqns.append(eqn)
             continue
         wide, stacks = stacking(eqn, more)
-        eqns += Scan(wide, read | set(stacks), makers, context.tuning.rolling, summing=True).run()
+        eqns += Scan(wide, read | set(stacks), makers, context, summing=True).run()
         changed = True
     found = Graph(graph.inputs, tuple(eqns), graph.outputs, graph.consts)
     return trim(found, context) if changed else graph

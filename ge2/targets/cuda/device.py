@@ -22,7 +22,7 @@ from ge2.ops.dot import Fft, Irfft, Rfft
 from ge2.ops.linalg import Cholesky, Det, Linalg, Pinv, SlogDet, Solve
 from ge2.ops.linalg.decompositions import Eigh, Qr, Svd
 from ge2.ops.sort import ArgSort, SearchSorted, Sort, TopK
-from ge2.passes.reads import OrderStatistics
+from ge2.passes.reads import FirstRanks, OrderStatistics
 from ge2.targets.cuda.launch import LaunchList, Run, Straight
 from ge2.targets.cuda.launch.library_call import Callee, Wanted, WantedAttention
 from ge2.targets.cuda.limits import Chip, Limits
@@ -351,6 +351,17 @@ def top_k(xp: ModuleType, op: Any, x: Any) -> tuple[Any, Any]:
     return xp.take_along_axis(kept, at, axis).view(x.dtype), at
 
 
+def first_ranks(xp: ModuleType, op: Any, x: Any) -> tuple[Any, Any]:
+    line = ordered(xp, x)
+    if op.falling:
+        # of integers NaN is the largest, which one more makes 0
+        line = ~(line + line.dtype.type(1)) if x.dtype in EXTENDED else -line
+    first = (*(slice(None),) * op.axis, slice(None, op.k))
+    at = argsorted(xp, line, op.axis)[first].astype(INT64)
+    kept = x.view(f"u{x.dtype.itemsize}") if x.dtype in EXTENDED else x
+    return xp.take_along_axis(kept, at, op.axis).view(x.dtype), at
+
+
 def searchsorted(xp: ModuleType, op: Any, line: Any, values: Any) -> Any:
     line, values = ordered(xp, line), ordered(xp, values)
     if not op.beside:
@@ -409,6 +420,7 @@ SERVED: Mapping[type[Op], Served] = {
     ArgSort: argsort,
     OrderStatistics: selected,
     TopK: top_k,
+    FirstRanks: first_ranks,
     SearchSorted: searchsorted,
     Fft: transform,
     Rfft: transform,

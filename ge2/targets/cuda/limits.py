@@ -82,6 +82,10 @@ class Limits:
         """Blocks that may wait for each other: one a multiprocessor, whatever it needs."""
         return self.emulated or self.multiprocessors
 
+    @property
+    def slow_in_double(self) -> bool:
+        return self.double >= self.tuning.slow_double
+
 
 # Tuning guides and data sheets of Ampere, Hopper and Blackwell; L2 of the H200
 # as its driver reports it.
@@ -218,13 +222,11 @@ class Chip:
 
 
 WIDE: Final = (FLOAT64, COMPLEX128)
-# times as long as float32: 2 where a GPU is made for float64, 32 or 64 where it is not
-SLOW: Final = 8
 
 
 def slow(eqn: Eqn, limits: Limits) -> str:
     """Returns what is said of a step that computes in float64 on such a GPU; nothing of any other."""
-    found = in_double(eqn) if limits.double >= SLOW else None
+    found = in_double(eqn) if limits.slow_in_double else None
     if found is None:
         return ""
     at = f" at {found.source}" if found.source is not None else ""

@@ -92,6 +92,7 @@ class Attention:
     cache: int = 32 << 20  # bytes of keys and values that stay in the L2 cache
     busy: float = 0.75  # the part of the time in which tensor cores are
     share: int = 128  # keys at least that a warp has, where warps share them,
+    sharers: int = 4  # warps of a block that do,
     waves: int = 4  # and how often all warps of a GPU are to have some
     in_turn: int = 8  # shares at least that a thread adds up
     # of few queries, as an H200 took its time for 1 to 256 batches of them:

@@ -87,6 +87,9 @@ class Rowwise:
     # and where rows are many: fewer rows are then under way, of which more is in the cache for later
     long_block: int = 1024
     rounds_long: int = 8  # times that these read a row
+    rounds_again_long: int = (
+        4  # the same where a row is read again, and small blocks' are not cached
+    )
     in_shared: int = 512  # threads of a row in shared memory
     # elements of a row that a thread has at most; where blocks go from row to row, and keep sums
     held: int = 16
@@ -119,17 +122,6 @@ class Rowwise:
     unrolled: int = 4  # rounds over a row that is not held, whose reads are under way at once
     unrolled_works: int = (
         64  # works up to which a loop is written out for single elements as for packs
-    )
-
-
-@final
-@record
-class Halves:
-    """Regions that are two kernels, which each make large values that both need, in place of an array."""
-
-    times: int = 8  # as many bytes a value has as all arrays that it is made of, at least
-    cheap: int = (
-        200  # simple instructions of an element, at most: writing and reading 4 bytes cost more
     )
 
 
@@ -234,6 +226,11 @@ class Tiles:
     block: int = 256  # threads
     sides: tuple[int, ...] = (64, 32)  # elements of a tile along each side, the best first
     few: int = 8  # elements along an axis that are not worth a tile
+    # tiles of several axes: elements of arrays that are worth one, bytes that are read or written one
+    # after another at least, and elements of a tile
+    large: int = 1 << 16
+    run: int = 128
+    elements: int = 4096
     pack: int = 8  # elements that one access moves, at most
 
 
@@ -275,6 +272,7 @@ class Scatters:
     few: int = 64  # indices of which each may be compared with all others
     ranked: int = 1 << 13  # updates ordered by counting: 10 us at most on 132 multiprocessors
     window: int = 64  # updates that are summed one after another
+    ahead: int = 4  # of which a thread has so many on their way: runs are short
     # updates that a block puts in order, at most, and blocks of a multiprocessor that are enough: by
     # 32 blocks 65536 took 14 us of an H200 for each digit
     tile: int = 2048
@@ -337,6 +335,16 @@ class Sorts:
     key: int = 14  # instructions for a word of a key on its way from memory and back
     pair: int = 6  # instructions for two elements that are compared where lines are ranked
     shared_pair: int = 30  # instructions for a pair in a step in shared memory
+    digit: int = 24  # instructions for an element whose digit is counted, or is looked at
+    digits: int = 3000  # and for what is done with the counts of the digits of a line
+    # a line that one block sorts by its digits: the threads that do, two of whose blocks have room,
+    # keys of each at a time, and elements at most; instructions of a warp for keys that are moved by
+    # one digit, and those of all warps for a tile of them
+    threads: int = 512
+    run: int = 6
+    longest: int = 1 << 20
+    moved: int = 80
+    tile: int = 4800
     started: int = 2  # instructions of warps that a multiprocessor starts in a clock
 
 
@@ -541,6 +549,8 @@ class Tuning:
     """The numbers of each family of kernels.
 
     `spare`: bytes of shared memory that the driver and a kernel's own small arrays take.
+    `slow_double`: times as long as float32 float64 takes, from which on the user is told: 2 where a
+    GPU is made for float64, 32 or 64 where it is not.
     """
 
     elements: Elements = Elements()
@@ -560,7 +570,6 @@ class Tuning:
     concurrent: Concurrent = Concurrent()
     rowwise: Rowwise = Rowwise()
     columns: Columns = Columns()
-    halves: Halves = Halves()
     narrow_columns: NarrowColumns = NarrowColumns()
     requests: Requests = Requests()
     parts: Parts = Parts()
@@ -570,3 +579,4 @@ class Tuning:
     # of NVRTC, which takes 0.05 s for sums of arrays and 0.2 for rows and running sums
     compile_price: CompilePrice = CompilePrice(kernel_seconds=0.1, share=0.5)
     spare: int = 4 << 10
+    slow_double: int = 8

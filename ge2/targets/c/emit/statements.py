@@ -10,7 +10,7 @@ import numpy as np
 
 from ge2.base.arrays import BOOL, COMPLEX, HALF, INEXACT, INT64, INTEGERS
 from ge2.base.record import record
-from ge2.codegen.axes import Axes, Home, Loop, Work
+from ge2.codegen.axes import Axes, Home, Loop, Spec, Work
 from ge2.codegen.kernel_values import Held, Param, Ranges
 from ge2.codegen.text import AxesParameters, Operand, Text, guard
 from ge2.ir import Eqn, Literal, Names, Var
@@ -115,6 +115,15 @@ class Places(AxesParameters):
         letter = self.letters[a]
         end = self.width(a) if loop.spec.role == "inner" and not blocks else self.extent(a)
         return For(letter, "0", end, (body,), of_block=f"{letter}0" if blocks else "")
+
+    def unit(self, spec: Spec | None) -> int:
+        """The elements of the space that an iteration of a loop of tasks has, if all iterations go
+        through them in C order; else 0.
+        """
+        axes, sizes = sorted(self.axes.sizes), self.axes.sizes
+        if spec is None or spec.role != "task" or [*spec.axes] != axes[: len(spec.axes)]:
+            return 0
+        return math.prod(sizes[a] for a in axes[len(spec.axes) :])
 
     # -- elements of arrays
 
@@ -416,7 +425,6 @@ def term(limit: Limit, index: str, places: Places) -> str:
 # runs the first that has the extreme of all is gone through, once, until it is met.
 
 
-RUN = 2048  # bytes of a run
 States = Mapping[Work, tuple[str, str]]  # of extremes: the name of each state, and its place
 
 
@@ -475,14 +483,17 @@ def met(w: Work, name: str, state: str, value: str, index: str) -> list[Text]:
 
 
 def search(
-    states: States, body: Callable[[Work | None], tuple[Stage, ...]], bounds: tuple[str, str, str]
+    states: States,
+    body: Callable[[Work | None], tuple[Stage, ...]],
+    bounds: tuple[str, str, str],
+    nbytes: int,
 ) -> list[Stage]:
     """The loop over runs, and after it one over the run of each extreme. `body`: the statements of the
     loop within, which take extremes of a run (None), or seek one of them; `bounds`: its index, begin
-    and end.
+    and end; `nbytes`: those of a run.
     """
     letter, begin, end = bounds
-    run = RUN // max(w.xs[0].dtype.itemsize for w in states)
+    run = nbytes // max(w.xs[0].dtype.itemsize for w in states)
     head = [Text(f"const int64_t end = ge2_least(at + {run}, {end});")]
     clauses = ""
     first, found, seeking = list[Stage](), list[Stage](), list[Stage]()

@@ -17,7 +17,7 @@ from ge2.ir import Dims
 from ge2.ops.reduce import CumMax, CumProd, CumSum, Running, kept, state_of
 from ge2.ops.reduce import Scan as Lowered
 from ge2.ops.sort import ArgSort, SearchSorted, Sort, TopK
-from ge2.passes.reads import OrderStatistics
+from ge2.passes.reads import FirstRanks, OrderStatistics
 from ge2.targets.c.emit import (
     GATHERED,
     HELD,
@@ -297,6 +297,7 @@ class Largest:
     suffix: str
     begin: str
     step: str
+    order: str
     heaped: bool
     writes: tuple[Text, ...]
 
@@ -440,12 +441,12 @@ class CTop(Generated):
     """
 
     name = "top_k in C"
-    ops = (TopK,)
+    ops = (TopK, FirstRanks)
     anywhere = True
 
     def refuses(self, problem: Problem, caps: Caps | None) -> str:
         op = problem.op
-        assert isinstance(op, TopK)
+        assert isinstance(op, TopK | FirstRanks)
         return (
             ""
             if problem.inputs[0].shape[op.axis] < LONGEST
@@ -455,7 +456,7 @@ class CTop(Generated):
     def variants(self, problem: Problem, caps: Caps) -> tuple[Variant, ...]:
         """By the share of a line that is wanted; the plan says whether there is a heap."""
         op, share = problem.op, caps.tuning.sorts.heap
-        assert isinstance(op, TopK)
+        assert isinstance(op, TopK | FirstRanks)
         n = problem.inputs[0].shape[op.axis]
         many = f"{op.k} of {n} elements are more than one in {share}" if op.k * share > n else ""
         return Variant("a heap for each line", True, many), Variant("sorted lines", False)
@@ -463,7 +464,7 @@ class CTop(Generated):
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Pieces:
         ins, outs = problem.arrays
         op, (t,) = problem.op, problem.inputs
-        assert isinstance(op, TopK)
+        assert isinstance(op, TopK | FirstRanks)
         (x,), head, suffix = ins, Head(caps), SUFFIX[t.dtype]
         others, n = kept((op.axis,), t.ndim), t.shape[op.axis]
         if not problem.outs[0].size:
@@ -495,8 +496,24 @@ class CTop(Generated):
         head.arguments["scratch"] = Argument(
             "char *scratch", "scratch", max(own, 64) * max(caps.threads, 1)
         )
-        view = Largest(nest_of(letters, ends), sharing, suffix, place, step, heaped, tuple(writes))
+        view = Largest(
+            nest_of(letters, ends),
+            sharing,
+            suffix,
+            place,
+            step,
+            order_of(op),
+            heaped,
+            tuple(writes),
+        )
         return Pieces((head.skeleton(op.name, problem, "top_k", view),))
+
+
+def order_of(op: TopK | FirstRanks) -> str:
+    """The order of sort.h in which some elements are the first."""
+    if isinstance(op, TopK):
+        return "GE2_LARGEST"
+    return "GE2_FALLING" if op.falling else "GE2_RISING"
 
 
 @final

@@ -36,7 +36,6 @@ from ge2.targets.cuda.tensor_tuning import Attention, AttentionMmaTile
 # What they do is `templates/cuda/attention/by_keys.cu.jinja` and `merge.cu.jinja`.
 
 
-WARPS: Final = 4  # of a block
 UINT8: Final = np.dtype(np.uint8)
 
 
@@ -126,8 +125,8 @@ class AttentionByKeys:
         """Returns how many warps share the keys of a tile, and how many keys each has."""
         first, last = self.seen
         tuning, keys = self.chip.tuning.attention, last + 1 - first
-        blocks = max(1, self.chip.shared // (WARPS * self.room + 1024))
-        wanted = tuning.waves * self.chip.multiprocessors * blocks * WARPS
+        blocks = max(1, self.chip.shared // (tuning.sharers * self.room + 1024))
+        wanted = tuning.waves * self.chip.multiprocessors * blocks * tuning.sharers
         count = max(1, min(-(-keys // tuning.share), round(wanted / (self.places * self.tiles))))
         share = -(-keys // (16 * count)) * 16
         return -(-keys // share), share
@@ -206,11 +205,12 @@ class AttentionByKeys:
             "bf16" if self.dtype == BFLOAT16 else "f16", self.halves, mates, places, head, q_at, k_at, v_at,
             t.planes > 2, self.guarded, self.edge.first, self.edge,
         )  # fmt: skip
+        warps = self.chip.tuning.attention.sharers
         fixed = (
             *self.fixed(),
             Fixed("STEPS", self.steps, "pieces of 32 features"),
             Fixed("HALVES", self.halves, "eights of rows"),
-            Fixed("WARPS", WARPS, "of a block"),
+            Fixed("WARPS", warps, "of a block"),
             Fixed("STAGES", self.stages, "blocks of keys and values in shared memory"),
             Fixed("STAGE", self.stage, "bytes of a block"),
             Fixed("ROOM", self.room, "those of a warp"),
@@ -218,8 +218,8 @@ class AttentionByKeys:
         )
         units = self.places * self.tiles * count
         return CudaKernel(
-            "attention by keys", self.text, tuple(arguments.values()), (), 32 * WARPS, (-(-units // WARPS),),
-            fixed, WARPS * self.room, 2 + self.edge.equations, self.edge.helpers,
+            "attention by keys", self.text, tuple(arguments.values()), (), 32 * warps, (-(-units // warps),),
+            fixed, warps * self.room, 2 + self.edge.equations, self.edge.helpers,
             template="cuda/attention/by_keys.cu.jinja", view=view,
         )  # fmt: skip
 

@@ -220,7 +220,6 @@ def file_of(choice: Choice, kernels: Sequence[CudaKernel]) -> str:
 # the user's, the parameters are ge2's.
 
 
-BLOCK: Final = 256  # threads of a block, where the user does not say how many
 # of blocks and of threads, along x, y and z
 AXES: Final = "xyz"
 FIX: Final = "return -(-x.size // 256), 256"
@@ -237,6 +236,12 @@ class Grid:
     blocks: tuple[int, ...]
     threads: tuple[int, ...]
     shared: int = 0
+
+
+def an_element_a_thread(problem: Problem, caps: Caps) -> Grid:
+    """The launch of a kernel for which the user specifies none."""
+    block = caps.limits.tuning.elements.block
+    return Grid((max(-(-problem.outs[0].size // block), 1),), (block,))
 
 
 @final
@@ -263,21 +268,23 @@ class CudaOwn(Cuda):
             return launched_by(op, own, problem, around)
         around.room(own.workspace)
         if own.binary:
-            kernels: tuple[CudaKernel, ...] = (prebuilt(op, own, problem, around),)
+            kernels: tuple[CudaKernel, ...] = (prebuilt(op, own, problem, around, caps),)
         else:
-            kernels = tuple(of_text(op, own, n, problem, around) for n in range(len(own.texts)))
+            kernels = tuple(
+                of_text(op, own, n, problem, around, caps) for n in range(len(own.texts))
+            )
         return Kernels((*around.before, *kernels, *around.after), tuple(around.temps))
 
 
 def of_text(
-    op: Own, own: Foreign, n: int, problem: Problem, around: Around[CudaKernel]
+    op: Own, own: Foreign, n: int, problem: Problem, around: Around[CudaKernel], caps: Caps
 ) -> CudaKernel:
     """Writes the kernel of a text. It is launched as the user specifies, or with one thread an
     element.
     """
     name = f"{op.name} kernel{f' {n + 1}' if len(own.texts) > 1 else ''}"
     asked = launched(op, own.launches[n])
-    grid = asked or Grid((max(-(-problem.outs[0].size // BLOCK), 1),), (BLOCK,))
+    grid = asked or an_element_a_thread(problem, caps)
     numbers = [Text(line) for line in numbered(grid)]
     if asked is None:
         numbers.append(guard(f"thread >= {around.results[0]}_size", "return;"))
@@ -297,10 +304,12 @@ def by_template(op: Own, own: Foreign, problem: Problem, caps: Caps) -> Kernels:
     return found
 
 
-def prebuilt(op: Own, own: Foreign, problem: Problem, around: Around[CudaKernel]) -> CudaKernel:
+def prebuilt(
+    op: Own, own: Foreign, problem: Problem, around: Around[CudaKernel], caps: Caps
+) -> CudaKernel:
     """Describes the kernel of a binary: it has the parameters that a text would have."""
     (said,) = own.launches
-    grid = launched(op, said) or Grid((max(-(-problem.outs[0].size // BLOCK), 1),), (BLOCK,))
+    grid = launched(op, said) or an_element_a_thread(problem, caps)
     return CudaKernel(
         own.function, described(problem), tuple(around.arguments), (), math.prod(grid.threads),
         grid.blocks, (), grid.shared, 1, sides=grid.threads, foreign=True, text=binary_text(own.binary),

@@ -17,7 +17,7 @@ from ge2.codegen.text import Operand, Text
 from ge2.ir import ArrayType
 from ge2.ops.reduce import Running, kept
 from ge2.ops.sort import ArgSort, Sort, TopK
-from ge2.passes.reads import OrderStatistics
+from ge2.passes.reads import FirstRanks, OrderStatistics
 from ge2.targets.cuda.device import Caps
 from ge2.targets.cuda.emit import CudaKernel, Fixed
 from ge2.targets.cuda.emit.scan_blocks import Access, Scanned
@@ -269,7 +269,8 @@ class Columns(Scanned):
 # selected.
 
 
-BLOCK: Final = 256  # GE2_TOP_BLOCK of top.cuh: threads of a block
+BLOCK, LARGER = 256, 512  # threads of a block, and of one that has a line of
+LONG: Final = 1 << 13  # elements or more
 MOST: Final = 512  # GE2_TOP_MOST of top.cuh: elements that a block keeps
 LONGEST: Final = 1 << 31  # the elements of a line whose places are int
 INT: Final = np.dtype(np.int32)
@@ -278,12 +279,12 @@ INT: Final = np.dtype(np.int32)
 @final
 class CudaTop(CudaWays):
     name = "top_k in CUDA"
-    ops = (TopK,)
+    ops = (TopK, FirstRanks)
     anywhere = True
 
     def refuses(self, problem: Problem, caps: Caps | None) -> str:
         op = problem.op
-        assert isinstance(op, TopK)
+        assert isinstance(op, TopK | FirstRanks)
         (t,) = problem.inputs
         n = t.shape[op.axis]
         if t.dtype in COMPLEX:
@@ -332,6 +333,7 @@ class Ranking:
     writes: tuple[Text, ...] = ()
     of_parts: bool = False
     block: int = BLOCK
+    rank: str = ""  # of number `r`
 
 
 @final
@@ -342,10 +344,10 @@ class LargestOfLines:
 
     def __init__(self, problem: Problem, x: Operand, outs: Operands, chip: Chip) -> None:
         (self.t,), self.op, self.title = problem.inputs, problem.op, described(problem)
-        assert isinstance(self.op, TopK | Sort | ArgSort | OrderStatistics)
+        assert isinstance(self.op, TopK | FirstRanks | Sort | ArgSort | OrderStatistics)
         self.x, self.outs, self.types, self.chip = x, outs, problem.outs, chip
         axis, self.n = self.op.axis, self.t.shape[self.op.axis]
-        self.k = self.op.k if isinstance(self.op, TopK) else self.n
+        self.k = self.op.k if isinstance(self.op, TopK | FirstRanks) else self.n
         others = kept((axis,), self.t.ndim)
         parts = [
             tuple(s[a] for a in others)
@@ -387,10 +389,8 @@ class LargestOfLines:
         ]
         grid.size("n", self.n)
         lines = grid.size("lines", self.count)
-        split, begin, keyed = self.split(grid), self.begin(grid), self.keyed("t", grid)
+        split, begin, keyed = self.split(grid), self.begin(grid), self.ranking("t", grid)
         grid.size("k", self.k)
-        if not isinstance(self.op, TopK):  # the largest of these keys is the least
-            keyed = f"({key_name(self.key)})~{keyed}"
         view = Ranking(
             key_name(self.key), grid.whole, f"p < {lines} ? p : 0", split, begin, keyed, self.writes(grid)
         )  # fmt: skip
@@ -401,37 +401,62 @@ class LargestOfLines:
         """Long lines, a block each; or what is left of them in parts:
         keys, and where they come from.
         """
-        grid = Grid(self.far, BLOCK)
+        n = parts * self.k if given else self.n
+        grid = Grid(self.far, block_of(n))
         split, begin = self.split(grid), self.begin(grid)
-        grid.size("n", parts * self.k if given else self.n)
-        keyed = "" if given else self.keyed("t", grid)
+        grid.size("n", n)
+        keyed = "" if given else self.ranking("t", grid)
         for name, operand, dtype in zip(("of_parts", "at"), given, (self.key, INT), strict=False):
             grid.array(name, operand, dtype)
         grid.size("k", self.k)
         view = Ranking(
-            key_name(self.key), grid.whole, "blockIdx.x", split, begin, keyed, self.writes(grid), bool(given)
+            key_name(self.key), grid.whole, "blockIdx.x", split, begin, keyed, self.writes(grid), bool(given),
+            grid.block,
         )  # fmt: skip
-        return self.kernel(grid, "top_k", view, self.count, "top_k/selected")
+        return self.kernel(grid, self.op.name, view, self.count, "top_k/selected")
 
     def cut(self, parts: int, to: Sequence[Operand]) -> CudaKernel:
         """The largest of each part, in order, with their indices in the line."""
-        grid = Grid(self.far, BLOCK)
+        grid = Grid(self.far, block_of(self.n // parts))
         for name, value in (("n", self.n), ("parts", parts), ("k", self.k)):
             grid.size(name, value)
-        keyed = self.keyed("(begin + t)", grid)
+        keyed = self.ranking("(begin + t)", grid)
         for name, operand, dtype in zip(("of_parts", "at"), to, (self.key, INT), strict=True):
             grid.result(name, operand, dtype)
         view = Ranking(
-            key_name(self.key), grid.whole, "blockIdx.x / parts", self.split(grid), self.begin(grid), keyed
+            key_name(self.key), grid.whole, "blockIdx.x / parts", self.split(grid), self.begin(grid), keyed,
+            block=grid.block,
         )  # fmt: skip
-        return self.kernel(grid, "top_k of parts", view, self.count * parts, "top_k/parts")
+        return self.kernel(
+            grid, f"{self.op.name} of parts", view, self.count * parts, "top_k/parts"
+        )
+
+    def of_ranks(self, ranks: Sequence[int]) -> CudaKernel:
+        """Elements of some ranks of long lines, a block each."""
+        grid = Grid(self.far, block_of(self.n))
+        grid.fixed.append(Fixed("RANKS", len(ranks), "elements of a line that are wanted"))
+        split, begin = self.split(grid), self.begin(grid)
+        grid.size("n", self.n)
+        keyed = self.ranking("t", grid)
+        sizes = [grid.size(f"rank{r}", rank) for r, rank in enumerate(ranks)]
+        rank = sizes[-1]
+        for r, size in reversed(list(enumerate(sizes[:-1]))):
+            rank = f"r == {r} ? (int){size} : {rank}"
+        value = f"ge2_sort_value_{SUFFIX[self.t.dtype]}(({key_name(self.key)})~found)"
+        grid.result("y", self.outs[0], self.types[0].dtype)
+        to = grid.place("y", (*self.letters, "r"), (*self.to_over[0], self.steps[0]))
+        view = Ranking(
+            key_name(self.key), grid.whole, "blockIdx.x", split, begin, keyed,
+            (Text(f"y[{to}] = {value};"),), False, grid.block, rank,
+        )  # fmt: skip
+        return self.kernel(grid, self.op.name, view, self.count, "top_k/ranks")
 
     # -- their lines
 
     def kernel(
         self, grid: Grid, kind: str, view: Ranking, blocks: int, template: str
     ) -> CudaKernel:
-        return grid.kernel(kind, self.title, view, blocks * BLOCK, template)
+        return grid.kernel(kind, self.title, view, blocks * grid.block, template)
 
     def split(self, grid: Grid) -> tuple[Text, ...]:
         """Returns where a line is along each axis, by its number."""
@@ -448,6 +473,13 @@ class LargestOfLines:
         """The key of element `t` of the line."""
         return f"ge2_sort_key_{SUFFIX[self.t.dtype]}({self.element(t, grid)})"
 
+    def ranking(self, t: str, grid: Grid) -> str:
+        """The key of element `t` where the largest key is the first."""
+        key = self.keyed(t, grid)
+        if isinstance(self.op, FirstRanks) and self.op.falling:
+            return f"{key} + 1"  # NaN, of the largest key, is last
+        return key if isinstance(self.op, TopK) else f"({key_name(self.key)})~{key}"
+
     def element(self, t: str, grid: Grid) -> str:
         if self.step == 1:
             return f"x[from + {t}]"
@@ -455,7 +487,8 @@ class LargestOfLines:
 
     def writes(self, grid: Grid) -> tuple[Text, ...]:
         """An element goes to its rank, and its index `at_line`, by which it is read once more."""
-        names = {"top_k": ("y", "index"), "sort": ("y",), "argsort": ("index",)}[self.op.name]
+        both = ("y", "index")
+        names = {"sort": ("y",), "argsort": ("index",)}.get(self.op.name, both)
         writes = []
         for name, operand, t, over, step in zip(
             names, self.outs, self.types, self.to_over, self.steps, strict=True
@@ -465,6 +498,11 @@ class LargestOfLines:
             to = grid.place(name, (*self.letters, "rank"), (*over, step))
             writes.append(Text(f"{name}[{to}] = {value};"))
         return tuple(writes)
+
+
+def block_of(n: int) -> int:
+    """The threads that share a line of n elements."""
+    return BLOCK if n < LONG else LARGER
 
 
 def tuning_of(caps: Caps | None) -> TopKs:

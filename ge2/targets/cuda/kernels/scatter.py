@@ -75,6 +75,8 @@ class Summing:
     more: tuple[Text, ...] = ()
     chunks: str = ""
     clear: tuple[Text, ...] = ()
+    some: str = ""  # the type of what is read of an update
+    reads: tuple[Text, ...] = ()
 
 
 @final
@@ -215,10 +217,12 @@ class Sums:
         parts = writes.temp(windows * rows.length, held)
         grid.size("n", self.count)
         spread = grid.spread(["w", *rows.u], [windows - 1, *rows.along], self.pack)
-        begin, updates = self.begun(number(self.op.neutral_of(held), held)), self.updates(grid)
+        begin, updates = self.begun(number(self.op.neutral_of(held), held)), self.adds()
         grid.result("parts", parts, held)
         store = self.each(f"parts[{self.part(grid, 'w')}{self.v}] = sum{self.of};")
-        view = Summing(spread, begin, updates, (store,), self.pack > 1)
+        view = Summing(
+            spread, begin, updates, (store,), self.pack > 1, some=self.some, reads=self.reads(grid)
+        )
         threads = (windows - 1) * rows.length // self.pack
         writes.add(
             grid,
@@ -241,7 +245,7 @@ class Sums:
         spread = grid.spread([first, *rows.u], [self.count + chunks, *rows.along], self.pack)
         split = grid.split("place", letters, grid.sizes(letters, axes)) if axes[1:] else ()
         to = added(grid.place("x", letters, steps[0]), grid.place("x", rows.u, rows.x_along))
-        updates, more = self.updates(grid), tuple[Text, ...]()
+        updates, more, reads = self.adds(), tuple[Text, ...](), self.reads(grid)
         if parts is not None:
             grid.array("parts", parts, accumulator(dtype))
             more = (self.added(f"parts[{self.part(grid, 'w')}{self.v}]"),)
@@ -249,6 +253,7 @@ class Sums:
         view = Summing(
             spread, self.there(to), updates, self.left(grid, to), self.pack > 1, (), (), "", "", "",
             cleared[0], letters[0] if len(letters) == 1 else "place", tuple(split), more, *cleared[1:],
+            self.some, reads,
         )  # fmt: skip
         self.writes.add(
             grid,
@@ -341,18 +346,39 @@ class Sums:
         mine, held = f"sum{self.of}", accumulator(self.dtype)
         return self.each(f"{mine} = {merge(self.op, mine, value, held)};")
 
-    def updates(self, grid: Grid) -> tuple[Text, ...]:
-        """Adds update number order[k]."""
+    @property
+    def some(self) -> str:
+        """The type of what a thread reads of an update."""
+        stored = STORED[self.dtype]
+        return f"ge2_some<{stored}, PACK>" if self.pack > 1 else stored
+
+    def reads(self, grid: Grid) -> tuple[Text, ...]:
+        """Reads update number order[k], one of several that are on their way."""
         rows = self.rows
+        grid.fixed.append(Fixed("AHEAD", self.tuning.ahead, "updates on their way at once"))
         extents = grid.sizes(rows.i, rows.over) if len(rows.i) > 1 else [""]
-        return (*grid.split("order[k]", rows.i, extents), *self.update(grid, rows.i))
+        place = self.place(grid, rows.i)
+        if self.pack == 1:
+            read = grid.element("updates", rows.of_y, self.dtype, place)
+        else:
+            read = f"ge2_read<PACK, PACK>(updates + {place})"
+        return (*grid.split("order[k]", rows.i, extents), Text(f"ahead[b] = {read};"))
+
+    def adds(self) -> tuple[Text, ...]:
+        """Adds an update that was read."""
+        of = ".at[v]" if self.pack > 1 else ""
+        return (self.added(loaded(f"ahead[b]{of}", self.dtype)),)
+
+    def place(self, grid: Grid, letters: Sequence[str]) -> str:
+        """Where the update at those places along the axes of the indices lies."""
+        rows = self.rows
+        return added(
+            grid.place("updates", letters, rows.y_over), grid.place("updates", rows.u, rows.y_along)
+        )
 
     def update(self, grid: Grid, letters: Sequence[str]) -> list[Text]:
         """Adds the update at those places along the axes of the indices."""
-        rows, dtype = self.rows, self.dtype
-        place = added(
-            grid.place("updates", letters, rows.y_over), grid.place("updates", rows.u, rows.y_along)
-        )
+        rows, dtype, place = self.rows, self.dtype, self.place(grid, letters)
         if self.pack == 1:
             return [self.added(loaded(grid.element("updates", rows.of_y, dtype, place), dtype))]
         some = Text(f"const auto some = ge2_read<PACK, PACK>(updates + {place});")

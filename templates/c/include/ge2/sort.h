@@ -32,8 +32,11 @@ GE2_FN uint32_t ge2_sort_key_f8_e5m2(uint8_t x) { return ge2_sort_key_f32(ge2_ca
 
 enum { GE2_SHORT_LINE = 64, GE2_SEARCHES = 16 };
 
-/* ge2_sort_f32: keys with their indices, sorted by way of other[n]. ge2_top_f32: the k largest of n elements, the largest
- * first and equals in their order, with keys that were turned around: a heap of them has the worst on top, and an element
+/* The largest first, NaN before all; the least first, NaN last; the largest first, NaN last. */
+enum { GE2_LARGEST, GE2_RISING, GE2_FALLING };
+
+/* ge2_sort_f32: keys with their indices, sorted by way of other[n]. ge2_top_f32: the k first of n elements in an
+ * order, and equals in their own, with keys that rise in it: a heap of them has the worst on top, and an element
  * is looked at no more unless it is better. k is 1 at least, and n at most. ge2_search_f32: where up to GE2_SEARCHES values would
  * be inserted in a line of n, before or, at the `right`, after their equals. */
 #define GE2_SORTED(t, T, K) \
@@ -85,14 +88,17 @@ enum { GE2_SHORT_LINE = 64, GE2_SEARCHES = 16 };
         } \
         heap[at] = pair; \
     } \
-    GE2_FN ge2_pair_##t ge2_turned_##t(const T *x, int64_t step, int64_t i) { \
-        return (ge2_pair_##t){(K)~ge2_sort_key_##t(x[i * step]), (uint32_t)i}; \
+    GE2_FN ge2_pair_##t ge2_turned_##t(const T *x, int64_t step, int64_t i, int order) { \
+        const K key = ge2_sort_key_##t(x[i * step]); \
+        const K turned = order == GE2_RISING ? key : order == GE2_FALLING ? (K)~(K)(key + 1) : (K)~key; \
+        return (ge2_pair_##t){turned, (uint32_t)i}; \
     } \
-    static __attribute__((unused)) void ge2_top_##t(ge2_pair_##t *heap, const T *x, int64_t step, int64_t n, int64_t k) { \
-        for (int64_t i = 0; i < k; i++) heap[i] = ge2_turned_##t(x, step, i); \
+    static __attribute__((unused)) void ge2_top_##t( \
+        ge2_pair_##t *heap, const T *x, int64_t step, int64_t n, int64_t k, int order) { \
+        for (int64_t i = 0; i < k; i++) heap[i] = ge2_turned_##t(x, step, i, order); \
         for (int64_t i = k / 2 - 1; i >= 0; i--) ge2_sink_##t(heap, k, i, heap[i]); \
         for (int64_t i = k; i < n; i++) { \
-            const ge2_pair_##t pair = ge2_turned_##t(x, step, i); \
+            const ge2_pair_##t pair = ge2_turned_##t(x, step, i, order); \
             if (pair.key < heap[0].key) ge2_sink_##t(heap, k, 0, pair); \
         } \
         for (int64_t last = k - 1; last > 0; last--) { \

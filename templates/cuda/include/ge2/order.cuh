@@ -5,6 +5,7 @@
 #ifndef GE2_ORDER_CUH
 #define GE2_ORDER_CUH
 
+#include "ge2/digit.cuh"
 #include "ge2/warp.cuh"
 
 enum { GE2_ORDERING = 256, GE2_HELPERS = 8, GE2_DIGITS = 256 };
@@ -141,51 +142,53 @@ template <int BITS, int TILE, bool LAST, class N>
 GE2_FN void ge2_digit_tile_moves(
     const N *places, const N *numbers, int n, int turn, int *counts, N *order, N *sorted
 ) {
-    constexpr int DIGITS = 1 << BITS, WARPS = GE2_ORDERING_TILE / 32;
+    constexpr int DIGITS = 1 << BITS, WARPS = GE2_ORDERING_TILE / 32, EACH = TILE / GE2_ORDERING_TILE;
+    constexpr int RUN = EACH < 4 ? EACH : 4;
     __shared__ int start[DIGITS]; /* where the next of a digit goes */
-    __shared__ uint16_t of_warp[WARPS][DIGITS];
+    __shared__ __align__(4) uint16_t of_warp[WARPS][DIGITS];
     const int t = threadIdx.x, warp = t / 32, lane = t % 32;
     int *const mine = counts + (int)gridDim.x * DIGITS * turn, *const next = mine + (int)gridDim.x * DIGITS;
     ge2_digit_tile_starts<BITS>(mine, start);
     const int begin = (int)blockIdx.x * TILE, end = begin + TILE < n ? begin + TILE : n;
-    for (int first = begin; first < end; first += GE2_ORDERING_TILE) {
-        for (int k = t; k < WARPS * DIGITS; k += GE2_ORDERING_TILE) (&of_warp[0][0])[k] = 0;
-        __syncthreads();
-        const bool here = first + t < end;
-        const N place = here ? places[first + t] : 0;
-        const int digit = here ? ge2_digit_of<BITS>(place, turn) : DIGITS;
-        const unsigned alike = __match_any_sync(GE2_EVERY_LANE, digit);
-        const int rank = __popc(alike & ((1u << lane) - 1));
-        if (here && rank == 0) of_warp[warp][digit] = (uint16_t)__popc(alike);
-        __syncthreads();
-        int sum = 0; /* of digit t, in the warps before */
-        if (t < DIGITS) {
-            #pragma unroll 8
-            for (int w = 0; w < WARPS; w++) {
-                const int count = of_warp[w][t];
-                of_warp[w][t] = (uint16_t)sum;
-                sum += count;
-            }
+    for (int first = begin; first < end; first += RUN * GE2_ORDERING_TILE) {
+        N place[RUN], number[RUN];
+        int digit[RUN], rank[RUN];
+        #pragma unroll
+        for (int r = 0; r < RUN; r++) {
+            const int at = first + (warp * RUN + r) * 32 + lane;
+            const bool here = at < end;
+            place[r] = here ? places[at] : 0;
+            number[r] = here && numbers ? numbers[at] : at;
+            digit[r] = here ? ge2_digit_of<BITS>(place[r], turn) : DIGITS;
         }
-        __syncthreads();
-        if (here) {
-            const int to = start[digit] + of_warp[warp][digit] + rank;
-            order[to] = numbers ? numbers[first + t] : first + t;
-            sorted[to] = place;
-            if (!LAST) atomicAdd(&next[to / TILE * DIGITS + ge2_digit_of<BITS>(place, turn + 1)], 1);
+        const int sum = ge2_digit_ranks<DIGITS, WARPS, RUN>(of_warp, digit, rank);
+        #pragma unroll
+        for (int r = 0; r < RUN; r++) {
+            if (digit[r] == DIGITS) continue;
+            const int to = start[digit[r]] + of_warp[warp][digit[r]] + rank[r];
+            order[to] = number[r];
+            sorted[to] = place[r];
+            if (!LAST) atomicAdd(&next[to / TILE * DIGITS + ge2_digit_of<BITS>(place[r], turn + 1)], 1);
         }
         __syncthreads();
         if (t < DIGITS) start[t] += sum;
     }
 }
 
-/* Where the run of equal places that `from` belongs to ends, at the latest where its window does. */
+/* Where the run of equal places that `from` belongs to ends, at the latest where its window does. Several are on their way
+ * at once. */
 template <int WINDOW, class N>
 GE2_FN N ge2_run_end(const N *sorted, N from, N n) {
-    const N window = from - from % WINDOW + WINDOW, most = window < n ? window : n;
-    N end = from + 1;
-    while (end < most && sorted[end] == sorted[from]) end++;
-    return end;
+    constexpr int AHEAD = 4;
+    const N window = from - from % WINDOW + WINDOW, most = window < n ? window : n, mine = sorted[from];
+    for (N end = from + 1;; end += AHEAD) {
+        N some[AHEAD];
+        #pragma unroll
+        for (int v = 0; v < AHEAD; v++) some[v] = sorted[end + v < most ? end + v : most - 1];
+        #pragma unroll
+        for (int v = 0; v < AHEAD; v++)
+            if (end + v >= most || some[v] != mine) return end + v;
+    }
 }
 
 /* Does something with each place from `first` on, `end` not among them, that is none of the sorted ones. */

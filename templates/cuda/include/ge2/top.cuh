@@ -8,7 +8,7 @@
 
 #include "ge2/warp.cuh"
 
-enum { GE2_TOP_BLOCK = 256, GE2_TOP_DIGITS = 256, GE2_TOP_MOST = 512 };
+enum { GE2_TOP_BITS = 11, GE2_TOP_DIGITS = 1 << GE2_TOP_BITS, GE2_TOP_MOST = 512 };
 
 /* Each of n keys that is among the first k goes to its rank: `to(rank, t)`. LANES threads share them; place(t): where key
  * t comes from. */
@@ -24,62 +24,144 @@ GE2_FN void ge2_top_rank(const K *keys, int n, int k, int lane, Place place, To 
     }
 }
 
-/* Which digit the rest-th has, the highest digit first, if so many have each; `rest` is then which it is among those that
- * have this digit. Returns whether it is the last of them. */
-GE2_FN bool ge2_top_digit(const int *counts, int &digit, int &rest) {
-    __shared__ int chosen, before, many;
-    const int mine = GE2_TOP_DIGITS - 1 - (int)threadIdx.x, count = counts[mine];
-    const int upto = ge2_block_scan<GE2_TOP_BLOCK>(count, [](int a, int b) { return a + b; });
-    if (upto - count < rest && rest <= upto) chosen = mine, before = upto - count, many = count;
-    __syncthreads();
-    digit = chosen, rest -= before;
-    const bool last = rest == many;
-    __syncthreads(); /* all have read it, and the counts */
-    return last;
+/* Does something with each of n keys and where it comes from, several of a thread on their way at once. */
+template <int BLOCK, class Key, class Each>
+GE2_FN void ge2_top_each(int n, Key key, Each each) {
+    constexpr int AHEAD = sizeof(key(0)) > 4 ? 4 : 8;
+    int t = threadIdx.x;
+    for (; t + (AHEAD - 1) * BLOCK < n; t += AHEAD * BLOCK) {
+        decltype(key(0)) some[AHEAD];
+        #pragma unroll
+        for (int v = 0; v < AHEAD; v++) some[v] = key(t + v * BLOCK);
+        #pragma unroll
+        for (int v = 0; v < AHEAD; v++) each(some[v], t + v * BLOCK);
+    }
+    for (; t < n; t += BLOCK) each(key(t), t);
 }
 
-/* keys[k] and places[k]: the k first of key(0), ..., key(n - 1), in any order. By one digit of the keys after another,
- * and where more than are wanted are equal by one digit of their places after another, it is known which the last is. */
-template <class K, class Key>
-GE2_FN void ge2_top_select(K *keys, int *places, int n, int k, Key key) {
-    __shared__ int counts[GE2_TOP_DIGITS], taken;
-    const int thread = threadIdx.x;
-    K head = 0, known = 0; /* the digits of the last that are known, and where they are */
-    int rest = k, digit;
-    bool last = false;
-    for (int shift = 8 * ((int)sizeof(K) - 1); shift >= 0 && !last; shift -= 8) {
-        counts[thread] = 0;
-        __syncthreads();
-        for (int t = thread; t < n; t += GE2_TOP_BLOCK) {
-            const K x = key(t);
-            if ((K)(x & known) == head) atomicAdd(&counts[(int)(x >> shift) & (GE2_TOP_DIGITS - 1)], 1);
-        }
-        __syncthreads();
-        last = ge2_top_digit(counts, digit, rest);
-        head |= (K)digit << shift, known |= (K)(GE2_TOP_DIGITS - 1) << shift;
-    }
-    unsigned place = 0, sure = 0, least = UINT32_MAX; /* equals up to `least` are among the first */
-    for (int shift = n > 1 << 24 ? 24 : n > 1 << 16 ? 16 : n > 1 << 8 ? 8 : 0; shift >= 0 && !last; shift -= 8) {
-        counts[thread] = 0;
-        __syncthreads();
-        for (int t = thread; t < n; t += GE2_TOP_BLOCK)
-            if ((K)(key(t) & known) == head && ((unsigned)t & sure) == place)
-                atomicAdd(&counts[GE2_TOP_DIGITS - 1 - (t >> shift & (GE2_TOP_DIGITS - 1))], 1);
-        __syncthreads();
-        last = ge2_top_digit(counts, digit, rest);
-        place |= (unsigned)(GE2_TOP_DIGITS - 1 - digit) << shift, sure |= (GE2_TOP_DIGITS - 1u) << shift;
-        least = place | ((1u << shift) - 1);
-    }
-    if (thread == 0) taken = 0;
+/* Which digit the rest-th has, the highest digit first, if so many have each; `rest` is then which it is among the `many`
+ * that have this digit. */
+template <int BLOCK>
+GE2_FN int ge2_top_digit(const int *counts, int &rest, int &many) {
+    constexpr int EACH = GE2_TOP_DIGITS / BLOCK;
+    __shared__ int chosen, before, found;
+    const int first = GE2_TOP_DIGITS - 1 - (int)threadIdx.x * EACH;
+    int sum = 0;
+    #pragma unroll
+    for (int v = 0; v < EACH; v++) sum += counts[first - v];
+    int upto = ge2_block_scan<BLOCK>(sum, [](int a, int b) { return a + b; }) - sum;
+    if (upto < rest && rest <= upto + sum)
+        for (int v = 0; v < EACH; upto += counts[first - v++])
+            if (upto < rest && rest <= upto + counts[first - v])
+                chosen = first - v, before = upto, found = counts[first - v];
     __syncthreads();
-    for (int t = thread; t < n; t += GE2_TOP_BLOCK) {
-        const K x = key(t), begin = (K)(x & known);
-        if (begin > head || (begin == head && (unsigned)t <= least)) {
+    const int digit = chosen;
+    rest -= before, many = found;
+    __syncthreads(); /* all have read it, and the counts */
+    return digit;
+}
+
+/* How often each digit is among the keys for which `digit(x, t)` is not negative. */
+template <int BLOCK, class Key, class Digit>
+GE2_FN void ge2_top_count(int *counts, int n, Key key, Digit digit) {
+    for (int t = threadIdx.x; t < GE2_TOP_DIGITS; t += BLOCK) counts[t] = 0;
+    __syncthreads();
+    ge2_top_each<BLOCK>(n, key, [&](auto x, int t) {
+        const int d = digit(x, t);
+        if (d >= 0) atomicAdd(&counts[d], 1);
+    });
+    __syncthreads();
+}
+
+/* What is known of the rest-th key: its digits under `known` are those of `head`, and `many` keys have these; of those
+ * that are equal it is found up to `least`, the place of the last. */
+template <class K>
+struct ge2_top_found {
+    K head, known;
+    int rest, many;
+    unsigned least;
+};
+
+/* One digit of the keys after another, the highest first, until `enough(found)` or all are known. */
+template <int BLOCK, class K, class Key, class Enough>
+GE2_FN ge2_top_found<K> ge2_top_narrowed(int *counts, int n, int rest, Key key, Enough enough) {
+    ge2_top_found<K> found = {0, 0, rest, n, UINT32_MAX};
+    for (int left = 8 * (int)sizeof(K); left > 0 && !enough(found);) {
+        const int bits = left < GE2_TOP_BITS ? left : GE2_TOP_BITS, mask = (1 << bits) - 1;
+        left -= bits;
+        const K head = found.head, known = found.known;
+        ge2_top_count<BLOCK>(counts, n, key, [=](K x, int) {
+            return (K)(x & known) == head ? (int)(x >> left) & mask : -1;
+        });
+        const int digit = ge2_top_digit<BLOCK>(counts, found.rest, found.many);
+        found.head |= (K)digit << left, found.known |= (K)mask << left;
+    }
+    return found;
+}
+
+/* The first of those keys for which `wanted(x, t)` holds, in any order: GE2_TOP_MOST at most. Returns how many. */
+template <int BLOCK, class K, class Key, class Wanted>
+GE2_FN int ge2_top_take(K *keys, int *places, int n, Key key, Wanted wanted) {
+    __shared__ int taken;
+    if (threadIdx.x == 0) taken = 0;
+    __syncthreads();
+    ge2_top_each<BLOCK>(n, key, [&](K x, int t) {
+        if (wanted(x, t)) {
             const int to = atomicAdd(&taken, 1);
             keys[to] = x, places[to] = t;
         }
-    }
+    });
     __syncthreads();
+    return taken;
+}
+
+/* keys and places: the k first of key(0), ..., key(n - 1), and perhaps some that come after, in any order; returns how
+ * many. By one digit of the keys after another, and where more are equal than there is room for by one digit of their
+ * places after another, it is known which are among the first. */
+template <int BLOCK, class K, class Key>
+GE2_FN int ge2_top_select(K *keys, int *places, int n, int k, Key key) {
+    __shared__ int counts[GE2_TOP_DIGITS];
+    const auto enough = [=](const ge2_top_found<K> &found) { return k - found.rest + found.many <= GE2_TOP_MOST; };
+    ge2_top_found<K> found = ge2_top_narrowed<BLOCK, K>(counts, n, k, key, enough);
+    const K head = found.head, known = found.known;
+    unsigned place = 0, sure = 0;
+    for (int left = 33; left > 0 && !enough(found);) {
+        left -= GE2_TOP_BITS;
+        if (left && (n - 1) >> left == 0) continue; /* no place has such a digit but 0 */
+        ge2_top_count<BLOCK>(counts, n, key, [=](K x, int t) {
+            const bool equal = (K)(x & known) == head && ((unsigned)t & sure) == place;
+            return equal ? GE2_TOP_DIGITS - 1 - (int)((unsigned)t >> left & (GE2_TOP_DIGITS - 1u)) : -1;
+        });
+        const int digit = ge2_top_digit<BLOCK>(counts, found.rest, found.many);
+        place |= (unsigned)(GE2_TOP_DIGITS - 1 - digit) << left, sure |= (GE2_TOP_DIGITS - 1u) << left;
+        found.least = place | ((1u << left) - 1);
+    }
+    const unsigned least = found.least;
+    return ge2_top_take<BLOCK>(keys, places, n, key, [=](K x, int t) {
+        const K begin = (K)(x & known);
+        return begin > head || (begin == head && (unsigned)t <= least);
+    });
+}
+
+/* The k-th key, the largest is the first. */
+template <int BLOCK, class K, class Key>
+GE2_FN K ge2_top_key(K *keys, int *places, int n, int k, Key key) {
+    __shared__ int counts[GE2_TOP_DIGITS];
+    __shared__ K chosen;
+    const auto found = ge2_top_narrowed<BLOCK, K>(
+        counts, n, k, key, [](const ge2_top_found<K> &each) { return each.many <= GE2_TOP_MOST; });
+    if (found.known == (K)~(K)0) return found.head;
+    const int count = ge2_top_take<BLOCK>(keys, places, n, key, [=](K x, int) {
+        return (K)(x & found.known) == found.head;
+    });
+    const auto place = [=](int t) { return places[t]; };
+    ge2_top_rank<BLOCK>(keys, count, count, (int)threadIdx.x, place, [&](int rank, int t) {
+        if (rank == found.rest - 1) chosen = keys[t];
+    });
+    __syncthreads();
+    const K key_of = chosen;
+    __syncthreads(); /* all have read it, and the keys */
+    return key_of;
 }
 
 #endif
