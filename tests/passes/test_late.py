@@ -13,6 +13,7 @@ from ge2.ir import Var, verify
 from ge2.ops.graphs.loops import ScanLoop
 from ge2.passes.loops import trim
 from ge2.passes.simplify import inline
+from tests.passes.graphs import names
 
 rng = np.random.default_rng(0)
 LENGTHS = (1, 2, 7)
@@ -26,10 +27,6 @@ def passed(f, *args):
     for a, b in zip(graph(*given), closed.graph(*given), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12)
     return graph, [e.op for e in graph.eqns if isinstance(e.op, ScanLoop)]
-
-
-def names(graph):
-    return [e.op.name for e in graph.eqns]
 
 
 def drawn(n, *shape):

@@ -15,6 +15,7 @@ from ge2.passes import TIDY
 from ge2.passes.context import run
 from ge2.passes.indices import join_scatters
 from ge2.passes.slices import diagonals_first, little_first, slices_first
+from tests.passes.graphs import names
 
 
 def cloud(x: Any, charge: Any) -> Any:
@@ -29,10 +30,6 @@ def cloud(x: Any, charge: Any) -> Any:
             w = np.abs(1 - i - part[:, 0]) * np.abs(1 - j - part[:, 1]) * charge
             grid = grid + np.bincount(at[:, 0] * n + at[:, 1], weights=w, minlength=n * n)
     return grid
-
-
-def names(graph: Any) -> list[str]:
-    return [e.op.name for e in graph.eqns]
 
 
 def alike(f: Any, by: Any, *args: Any) -> Any:

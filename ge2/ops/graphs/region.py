@@ -27,6 +27,7 @@ from ge2.ir import (
     Var,  # fmt: skip
     read,  # fmt: skip
     rename,  # fmt: skip
+    renamed,
 )
 from ge2.ops.dot import DotGeneral
 from ge2.ops.elementwise import WHERE, ConvertElementType
@@ -285,7 +286,7 @@ def reading_ends(forward: Graph, backward: Graph, count: int) -> Half:
     pairs = list(zip(backward.inputs, forward.outputs[at:], strict=False))
     names = {v: ends[a] for v, a in pairs if a in ends}
     rest = [(v, a) for v, a in pairs if a not in ends]
-    eqns = tuple(Eqn(e.op, rename(names, e.inputs), e.outs, e.source) for e in backward.eqns)
+    eqns = tuple(renamed(names, e) for e in backward.eqns)
     given = [results.pop(a) if a in results else Var(a.type) for a in forward.outputs[:at]]
     read = (*forward.inputs, *given, *(v for v, _ in rest), *backward.inputs[count:])
     first = Graph(forward.inputs, forward.eqns, (*forward.outputs[:at], *(a for _, a in rest)))

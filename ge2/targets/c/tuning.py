@@ -144,6 +144,8 @@ class Loops:
 
     # elements that a round makes up to which sizes are written out: it is made for them alone
     small: int = 1 << 12
+    # simple operations, some 400 us, of a region that threads share also if it makes nothing anew
+    shared: int = 1 << 24
     fused: int = 24  # steps of such a round up to which its kernels become part of it
     # elements that a round goes through that are worth a call of it, where several loops have it
     worth: int = 1 << 7

@@ -338,6 +338,14 @@ class Sorts:
     shared_pair: int = 30  # instructions for a pair in a step in shared memory
     digit: int = 24  # instructions for an element whose digit is counted, or is looked at
     digits: int = 3000  # and for what is done with the counts of the digits of a line
+    # a line that one block sorts by its digits: the threads that do, two of whose blocks have room,
+    # keys of each at a time, and elements at most; instructions of a warp for keys that are moved by
+    # one digit, and those of all warps for a tile of them
+    threads: int = 512
+    run: int = 8
+    longest: int = 1 << 20
+    moved: int = 80
+    tile: int = 4800
     started: int = 2  # instructions of warps that a multiprocessor starts in a clock
 
 

@@ -312,6 +312,7 @@ PARTS = {
     "ge2_ahead": "ahead",
     "ge2_bitonic": "bitonic",
     "ge2_network": "network",
+    "ge2_radix_": "radix",
     "ge2_team_": "team",
     "ge2_column_": "team",
     "ge2_columns_": "columns",

@@ -5,6 +5,7 @@
 #ifndef GE2_ORDER_CUH
 #define GE2_ORDER_CUH
 
+#include "ge2/digit.cuh"
 #include "ge2/warp.cuh"
 
 enum { GE2_ORDERING = 256, GE2_HELPERS = 8, GE2_DIGITS = 256 };
@@ -134,39 +135,6 @@ GE2_FN void ge2_digit_tile_starts(const int *counts, int *start) {
     if (t < DIGITS) start[t] = upto - all + before;
 }
 
-/* The digits of RUN elements of each thread of a block of whole warps, and how many of the same digit come before each: in
- * its warp, rank[r]; in the warps before, of_warp[warp][digit]. A warp has 32 * RUN elements one after another, number
- * 32 * r + lane is element r of a lane; a digit of DIGITS is that of no element. Returns how many have digit `threadIdx.x`. */
-template <int DIGITS, int WARPS, int RUN>
-GE2_FN int ge2_digit_ranks(uint16_t (&of_warp)[WARPS][DIGITS], const int (&digit)[RUN], int (&rank)[RUN]) {
-    const int t = threadIdx.x, warp = t / 32, lane = t % 32;
-    uint32_t *const words = (uint32_t *)&of_warp[0][0];
-    for (int k = t; k < WARPS * DIGITS / 2; k += WARPS * 32) words[k] = 0;
-    __syncthreads();
-    #pragma unroll
-    for (int r = 0; r < RUN; r++) {
-        const unsigned alike = __match_any_sync(GE2_EVERY_LANE, digit[r]), below = alike & ((1u << lane) - 1);
-        const bool here = digit[r] < DIGITS;
-        const int before = here ? of_warp[warp][digit[r]] : 0;
-        rank[r] = before + __popc(below);
-        __syncwarp();
-        if (here && !below) of_warp[warp][digit[r]] = (uint16_t)(before + __popc(alike));
-        __syncwarp();
-    }
-    __syncthreads();
-    int sum = 0;
-    if (t < DIGITS) {
-        #pragma unroll 8
-        for (int w = 0; w < WARPS; w++) {
-            const int count = of_warp[w][t];
-            of_warp[w][t] = (uint16_t)sum;
-            sum += count;
-        }
-    }
-    __syncthreads();
-    return sum;
-}
-
 /* Everything goes to its place by digit number `turn`, those of one digit in the order they are in. `numbers`: which
  * they are, null where they were never moved. Counts of the next digit, if LAST does not hold, are for the tiles that
  * each comes to be in: whole numbers are added in any order. */
@@ -193,7 +161,7 @@ GE2_FN void ge2_digit_tile_moves(
             number[r] = here && numbers ? numbers[at] : at;
             digit[r] = here ? ge2_digit_of<BITS>(place[r], turn) : DIGITS;
         }
-        const int sum = ge2_digit_ranks(of_warp, digit, rank);
+        const int sum = ge2_digit_ranks<DIGITS, WARPS, RUN>(of_warp, digit, rank);
         #pragma unroll
         for (int r = 0; r < RUN; r++) {
             if (digit[r] == DIGITS) continue;
