@@ -128,5 +128,7 @@ def groups_of(item: Any) -> set[Hashable]:
     function, params = item.nodeid.partition("[")[0], item.callspec.params
     table = mark.kwargs.get("table")
     if table is None:
+        if mark.args and {*params} == {*mark.args}:
+            raise pytest.UsageError(f"{function}: a mark that names all parameters draws all cases")
         return {(function, tuple(str(params[name]) for name in mark.args))}
     return {function, *((table, name, str(params[name])) for name in mark.args)}

@@ -10,10 +10,10 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 import ge2
 from ge2.base.config import config
-from ge2.ir import verify
+from ge2.ir import Literal, verify
 from ge2.passes import TIDY
 from ge2.passes.context import run
-from ge2.passes.indices import join_scatters
+from ge2.passes.indices import join_scatters, repeated_updates
 from ge2.passes.slices import little_first, slices_first
 from tests.passes.graphs import names
 
@@ -108,6 +108,21 @@ def test_sums_at_indices_one_after_another_are_one(rng: np.random.Generator) -> 
     assert names(after).count("scatter_add") == 1
     with config.using(executor="shim"):
         np.testing.assert_allclose(ge2.jit(cloud)(x, charge), cloud(x, charge), rtol=1e-13)
+
+
+def test_updates_that_are_one_number_are_that_number(rng: np.random.Generator) -> None:
+    def f(i: Any) -> Any:
+        most = ge2.numpy.zeros((4, 2))
+        np.maximum.at(most, i, 3.0)
+        return np.bincount(i, minlength=4), most
+
+    i = rng.integers(0, 3, 20).astype(np.int32)
+    _, after = alike(f, repeated_updates, i)
+    numbers = [e.inputs[1] for e in after.eqns if e.op.name.startswith("scatter")]
+    assert [n.value for n in numbers if isinstance(n, Literal)] == [3, 1]
+    with config.using(executor="emulator"):
+        for found, wanted in zip(ge2.jit(f)(i), f(i), strict=True):
+            np.testing.assert_array_equal(found, wanted)
 
 
 def test_zeros_keep_their_sign() -> None:

@@ -341,7 +341,7 @@ class Sorts:
     # keys of each at a time, and elements at most; instructions of a warp for keys that are moved by
     # one digit, and those of all warps for a tile of them
     threads: int = 512
-    run: int = 8
+    run: int = 6
     longest: int = 1 << 20
     moved: int = 80
     tile: int = 4800
