@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
 from contextvars import ContextVar
 from functools import cache
 from typing import Any, Final, final
@@ -13,6 +13,7 @@ import ml_dtypes
 import numpy as np
 
 from ge2.base.config import config
+from ge2.base.record import holding
 
 # -------- The dtypes that ge2 knows, their short names, and how they promote: as in NumPy, half
 # types all of one rank.
@@ -192,14 +193,9 @@ def reserve(x: Any, sizes: Iterable[int]) -> None:
 _expected: ContextVar[str] = ContextVar("ge2_architecture", default="")
 
 
-@contextmanager
-def expecting(architecture: str) -> Iterator[None]:
+def expecting(architecture: str) -> AbstractContextManager[str]:
     """Traces, within it, as for a GPU of an architecture, which need not be at hand."""
-    token = _expected.set(architecture)
-    try:
-        yield
-    finally:
-        _expected.reset(token)
+    return holding(_expected, architecture)
 
 
 AMPERE: Final = 80  # the first generation whose warps have tensor cores that kernels of ours use

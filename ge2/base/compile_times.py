@@ -13,7 +13,7 @@ import sys
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from functools import cache as once
 from threading import Timer, get_ident
@@ -21,7 +21,7 @@ from time import perf_counter
 from typing import Final, final
 
 from ge2.base.config import config
-from ge2.base.record import record
+from ge2.base.record import holding, record
 from ge2.base.source import Printed, is_heard, say, table
 
 STAGES: Final = ("trace", "import", "passes", "schedule", "render", "compile", "load", "other")
@@ -256,15 +256,9 @@ def passed(name: str, seconds: float) -> None:
         tally.passes[name] = tally.passes.get(name, 0.0) + seconds
 
 
-@contextmanager
-def finding() -> Iterator[list[Found]]:
+def finding() -> AbstractContextManager[list[Found]]:
     """The list receives how kernels were had that are asked for inside, in this context."""
-    found: list[Found] = []
-    token = _found.set(found)
-    try:
-        yield found
-    finally:
-        _found.reset(token)
+    return holding(_found, list[Found]())
 
 
 def note(how: str, seconds: float = 0.0) -> None:

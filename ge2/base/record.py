@@ -6,7 +6,8 @@ import gc
 import os
 import sys
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
+from contextvars import ContextVar, Token
 from dataclasses import MISSING, Field, FrozenInstanceError, dataclass, field, fields
 from functools import cache, partial, wraps
 from importlib import import_module
@@ -389,8 +390,34 @@ class computed(Generic[T]):
         return found
 
 
-# -------- Settings of the interpreter and of NumPy that are changed for a while: garbage
-# collection, recursion, floating-point errors.
+# -------- What is changed for a while: context variables, garbage collection, recursion,
+# floating-point errors.
+
+
+@final
+class holding(AbstractContextManager[T]):
+    """A context variable has a value inside of `with`, which yields it, and then what it had before.
+
+    >>> depth = ContextVar("depth", default=0)
+    >>> with holding(depth, 1) as now:
+    ...     now, depth.get()
+    (1, 1)
+    >>> depth.get()
+    0
+    """
+
+    __slots__ = ("token", "value", "variable")
+    token: Token[Any]
+
+    def __init__(self, variable: ContextVar[Any], value: T) -> None:
+        self.variable, self.value = variable, value
+
+    def __enter__(self) -> T:
+        self.token = self.variable.set(self.value)
+        return self.value
+
+    def __exit__(self, *_: object) -> None:
+        self.variable.reset(self.token)
 
 
 # ---------------------------------------------------------------------------------------- gc pause

@@ -14,7 +14,7 @@ import warnings
 from bisect import bisect_right
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from functools import cache
 from itertools import count
@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Final, cast, final
 import numpy
 
 from ge2.base.errors import ArgumentError, CompileError
-from ge2.base.record import after_fork, record
+from ge2.base.record import after_fork, holding, record
 
 if TYPE_CHECKING:
     import logging
@@ -258,14 +258,9 @@ Finder = Callable[[Any], Any]
 _finders: ContextVar[tuple[Finder, ...]] = ContextVar("ge2_originals", default=())
 
 
-@contextmanager
-def originals(find: Finder) -> Iterator[None]:
+def originals(find: Finder) -> AbstractContextManager[object]:
     """Inside, `original` asks `find` too."""
-    token = _finders.set((find, *_finders.get()))
-    try:
-        yield
-    finally:
-        _finders.reset(token)
+    return holding(_finders, (find, *_finders.get()))
 
 
 def original(x: Any) -> Any:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import astuple
 from typing import TYPE_CHECKING, Any, Final, final
 
 from ge2.base.cache import content_key
 from ge2.base.config import config
-from ge2.base.record import record
+from ge2.base.record import holding, record
 from ge2.choice.problem import Problem, Speed, is_measured, recorded_keys
 
 if TYPE_CHECKING:
@@ -94,14 +93,9 @@ _new: Decisions = []  # of programs that were built, whose classes nobody has as
 _built: dict[tuple[str, str], dict[ProblemClass, set[Name]]] = {}
 
 
-@contextmanager
-def deciding(found: Decisions | None) -> Iterator[None]:
+def deciding(found: Decisions | None) -> AbstractContextManager[Decisions | None]:
     """Inside, what no measurement decides is added to `found`, if that is a list."""
-    token = _now.set(found)
-    try:
-        yield
-    finally:
-        _now.reset(token)
+    return holding(_now, found)
 
 
 def note(problem: Problem, caps: Any, name: Name) -> None:

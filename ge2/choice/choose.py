@@ -8,14 +8,14 @@ its variants.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Set
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import replace
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final, final
 
 from ge2.base.errors import NoRuleError
-from ge2.base.record import record
+from ge2.base.record import holding, record
 from ge2.choice import built
 from ge2.choice.problem import Family, Measured, Pin, Prefs, Problem, Variant, is_measured
 from ge2.ir import Op, lines_of
@@ -256,16 +256,11 @@ Made = dict[Problem, list[tuple[Any, str, str]]]  # limits, the candidate's titl
 _made: ContextVar[Made | None] = ContextVar("ge2_choices", default=None)
 
 
-@contextmanager
-def made_once(made: Made) -> Iterator[None]:
+def made_once(made: Made) -> AbstractContextManager[Made]:
     """Inside, what was chosen for a problem stays chosen: a program that is built does not change
     its choices when its text is written again, whatever was measured since.
     """
-    token = _made.set(made)
-    try:
-        yield
-    finally:
-        _made.reset(token)
+    return holding(_made, made)
 
 
 def instead(made: Made, choice: Choice, other: Candidate) -> None:

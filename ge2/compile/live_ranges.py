@@ -22,12 +22,12 @@ from itertools import accumulate
 from typing import final
 
 from ge2.base.record import record
-from ge2.compile.recompute import Inlined, as_var, axes_read, effort, region_of, trimmed
+from ge2.compile.recompute import Inlined, as_var, axes_read, region_of, trimmed
 from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Var
 from ge2.ops.graphs.region import Region
 from ge2.ops.shape import Barrier
 from ge2.passes.context import NOTHING, Context
-from ge2.transforms.graphs.partition import NEVER, Choice
+from ge2.transforms.graphs.partition import NEVER, Choice, work_in_bytes
 
 
 def split_live_ranges(graph: Graph, context: Context = NOTHING) -> Graph:
@@ -248,7 +248,7 @@ class Splitting:
         there = all(
             any(order.keys[n] > order.keys[first] for n in order.readers[a]) for a in made.inputs
         )
-        cheap = all(effort(e) < NEVER for e in region_of(made).graph.eqns)
+        cheap = all(work_in_bytes(e) < NEVER for e in region_of(made).graph.eqns)
         if there and cheap and moved <= self.left:
             order.add(made, first)
             self.read(v, made, late, moved)
@@ -326,7 +326,7 @@ class Cone:
                 leaves[order.root(as_var(named[x]))] = x, axes_read(eqn, as_var(named[x]))
             elif x in outside:
                 leaves[as_var(outside[x])] = x, pairs[x][1]
-            elif x not in pairs or effort(pairs[x][0]) >= NEVER:
+            elif x not in pairs or work_in_bytes(pairs[x][0]) >= NEVER:
                 return None
             elif x not in needed:
                 needed[x] = None

@@ -13,21 +13,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final, final
 
-import numpy as np
-
-from ge2.base.arrays import FLOATS, HALF, INEXACT
+from ge2.base.arrays import HALF
 from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Var, makers_of, renamed
 from ge2.ops.elementwise import ConvertElementType
 from ge2.ops.graphs.region import Region
-from ge2.ops.pointlike import Pointlike
-from ge2.ops.reduce import ReduceMax, ReduceMin
-from ge2.ops.shape import Barrier, BroadcastInDim, Iota, Reshape, Transpose
+from ge2.ops.shape import Barrier
 from ge2.passes.context import NOTHING, Context
 from ge2.passes.fuse import fuse
-from ge2.transforms.graphs.partition import NEVER, Choice, cheapest
+from ge2.transforms.graphs.partition import VIEWS, Choice, cheapest, compares, exact, work_in_bytes
 
-VIEWS: Final = (BroadcastInDim, Reshape, Transpose)
-COMPARED: Final = ("eq", "ne")
 UNWISE: Final = 1 << 100  # dearer than any number of bytes
 
 
@@ -117,7 +111,7 @@ class Recomputation:
             read = self.readers.get(there, set())
             return v.type.nbytes * len(late - read) + 1
 
-        return cheapest(wanted, makers, price, lambda e: effort(e, makers) * times)
+        return cheapest(wanted, makers, price, lambda e: work_in_bytes(e, makers) * times)
 
     def is_kept(self, v: Var, reader: Eqn) -> bool:
         """True of a value that is in memory, whoever reads it; what a product hands to one region is not."""
@@ -305,11 +299,6 @@ def is_product(eqn: Eqn) -> bool:
     return eqn.op.name == "dot_general"
 
 
-def compares(eqn: Eqn) -> bool:
-    """True of what asks where a value equals another: made twice, it may differ in its last bit."""
-    return eqn.op.name in COMPARED and eqn.inputs[0].type.dtype in INEXACT
-
-
 def is_compared(reader: Eqn, v: Var) -> bool:
     """True if a region asks where an input, or what it makes of it, equals something."""
     graph = region_of(reader).graph
@@ -320,24 +309,6 @@ def is_compared(reader: Eqn, v: Var) -> bool:
                 return True
             found.update(e.outs)
     return False
-
-
-def exact(a: Atom, makers: Mapping[Var, Eqn]) -> bool:
-    """True of an element of what a region reads, the largest or smallest of those, and either with
-    more bits: nothing is rounded on the way to it.
-    """
-    eqn = makers.get(a) if isinstance(a, Var) else None
-    if eqn is None:
-        return True
-    op, x = eqn.op, eqn.inputs[0] if eqn.inputs else None
-    plain = isinstance(op, (*VIEWS, ReduceMax, ReduceMin)) or (
-        isinstance(op, ConvertElementType) and (x is None or widens(x.type.dtype, op.dtype))
-    )
-    return plain and x is not None and exact(x, makers)
-
-
-def widens(old: np.dtype, new: np.dtype) -> bool:
-    return old == new or (old in HALF and new in FLOATS and new not in HALF)
 
 
 def axes_read(eqn: Eqn, v: Var) -> Dims | None:
@@ -361,24 +332,6 @@ def rounds_nothing(eqn: Eqn) -> bool:
         eqn.inputs[0].type.dtype,
         eqn.inputs[0].type.weak,
     )
-
-
-def effort(eqn: Eqn, makers: Mapping[Var, Eqn] | None = None) -> int:
-    """The bytes that could be moved while an equation is computed again; `makers`: of the values of
-    its region, where what is exact may be compared again.
-    """
-    op = eqn.op
-    if isinstance(op, VIEWS) or (isinstance(op, Iota | Pointlike) and not reads_arrays(eqn)):
-        return 0
-    if not isinstance(op, Pointlike) or op.effect or len(eqn.outs) != 1:
-        return NEVER
-    if compares(eqn) and (makers is None or not all(exact(a, makers) for a in eqn.inputs)):
-        return NEVER
-    return eqn.outs[0].type.nbytes // (8 if op.cost.transcendental else 32) + 1
-
-
-def reads_arrays(eqn: Eqn) -> bool:
-    return any(isinstance(a, Var) for a in eqn.inputs)
 
 
 def trimmed(eqn: Eqn, outs: tuple[Var, ...], results: tuple[Atom, ...]) -> Eqn:

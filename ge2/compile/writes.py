@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, final
 from ge2.base.command import Provisional
 from ge2.codegen.layout import Layout, around, plain, viewed
 from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Op, Var, makers_of, without_dead_code
+from ge2.ops.graphs.region import writing_twice
 from ge2.ops.index import Indexed, UpdateSlice
 from ge2.ops.shape import BroadcastInDim, Identity, Pad, Reshape, Slice, StopGradient, Transpose
 from ge2.passes.context import Context
@@ -235,7 +236,10 @@ def results_apart(graph: Graph, context: Context) -> Graph:
         while isinstance(x, Var) and x in views and x not in met:
             x = views[x]
         if x in met and isinstance(a, Var) and a.type.nbytes >= context.tuning.returned:
-            eqns.append(Eqn(StopGradient(), (a,), (copy := Var(a.type),)))
+            copy = Var(a.type)
+            again = ((i, writing_twice(e, a, copy)) for i, e in enumerate(eqns))
+            at, made = next(((i, e) for i, e in again if e), (len(eqns), None))
+            eqns[at : at + 1] = [made or Eqn(StopGradient(), (a,), (copy,))]
             outputs[n] = copy
         met.add(a)
     return Graph(graph.inputs, tuple(eqns), tuple(outputs), graph.consts)
@@ -246,8 +250,7 @@ def views_of(graph: Graph) -> dict[Atom, Atom]:
     views, layouts = dict[Atom, Atom](), dict[Atom, Layout]()
     for eqn in filter(is_view, graph.eqns):
         x = eqn.inputs[0]
-        layout = viewed(eqn, layouts.get(x) or plain(x.type.shape))
-        if layout is not None:
+        if (layout := viewed(eqn, layouts.get(x) or plain(x.type.shape))) is not None:
             views[eqn.outs[0]], layouts[eqn.outs[0]] = x, layout
     return views
 

@@ -24,6 +24,7 @@ from ge2.ir.graph import Pushed as Pushed
 from ge2.ir.graph import Reversing as Reversing
 from ge2.ir.graph import Values as Values
 from ge2.ir.graph import Var as Var
+from ge2.ir.graph import anew as anew
 from ge2.ir.graph import applied as applied
 from ge2.ir.graph import current as current
 from ge2.ir.graph import has_effect as has_effect

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import field
 from typing import Any, ClassVar, Protocol, final
@@ -14,7 +14,7 @@ import numpy as np
 from ge2.base.arrays import PYTHON, known, on_gpu
 from ge2.base.errors import BY_VALUES, NoRuleError, TypeRuleError, VerifyError, locate
 from ge2.base.pytree import register_leaf
-from ge2.base.record import outlines, record, single
+from ge2.base.record import holding, outlines, record, single
 from ge2.base.source import Source
 from ge2.ir.types import ArrayType, Number, Value, type_of
 
@@ -302,14 +302,9 @@ _current: ContextVar[Interpreter] = ContextVar("interpreter", default=Evaluate()
 current = _current.get
 
 
-@contextmanager
-def interpreting(interpreter: Interpreter) -> Iterator[Interpreter]:
+def interpreting(interpreter: Interpreter) -> AbstractContextManager[Interpreter]:
     """Runs the body with `interpreter` giving operations their meaning."""
-    token = _current.set(interpreter)
-    try:
-        yield interpreter
-    finally:
-        _current.reset(token)
+    return holding(_current, interpreter)
 
 
 # -------- A graph: equations from inputs to outputs.
@@ -445,11 +440,9 @@ def canonical(graph: Graph) -> tuple[object, ...]:
     number: dict[Var, int] = {}
 
     def new(values: Iterable[Var]) -> tuple[ArrayType, ...]:
-        types = []
         for v in values:
             number[v] = len(number)
-            types.append(v.type)
-        return tuple(types)
+        return types_of(values)
 
     def old(atoms: Iterable[Atom]) -> tuple[object, ...]:
         return tuple(number[a] if isinstance(a, Var) else a for a in atoms)
@@ -480,6 +473,16 @@ def renamed(env: Mapping[Any, Atom], eqn: Eqn) -> Eqn:
         if type(a) is Var and a in env:
             return Eqn(eqn.op, rename(env, eqn.inputs), eqn.outs, eqn.source, eqn.choice)
     return eqn
+
+
+def anew(env: dict[Any, Atom], eqn: Eqn) -> Eqn:
+    """The equation once more, of atoms as `env` calls them: it has results of its own, as which `env`
+    then knows those of the first.
+    """
+    outs = tuple([Var(v.type) for v in eqn.outs])
+    made = Eqn(eqn.op, rename(env, eqn.inputs), outs, eqn.source)
+    env.update(zip(eqn.outs, outs, strict=True))
+    return made
 
 
 def applied(eqns: list[Eqn], op: Op, *inputs: Atom, source: Source | None = None) -> Var:

@@ -94,7 +94,7 @@ def of_each(function: Callable[..., Any]) -> Callable[..., Any]:
 def where(condition: Any, x: Any = None, y: Any = None, /) -> Any:
     """Elements of `x` where `condition` holds, of `y` elsewhere, broadcast, as `numpy.where`.
 
-    With one argument it is `nonzero`, whose shape depends on values: an error on traced values.
+    With one argument it is `nonzero`.
 
     >>> where([True, False], 1.0, [5, 6])
     array([1., 6.])
@@ -115,29 +115,31 @@ def choose_by(mask: Any, x: Any, y: Any) -> Any:
 
 
 def nonzero(a: Any) -> Any:
-    """The indices of elements that are not zero; an error on traced values,
-    which decide its shape.
+    """The indices of elements that are not zero; of traced values, which
+    decide how many they are, only to index with, or to reduce.
     """
     given = a = array(a)
     a = a if (known := known_elements(a)) is None else known
     if is_traced(a):
-        raise ConcretizationTypeError(
-            f"the shape of nonzero(x) depends on the values of x, which is traced {a.type}",
-            where=here(),
-            fix="np.where(mask, x, other) of three arguments, or a mask that is no traced value",
-        )
+        if not a.type.shape:
+            what = f"Calling nonzero on 0d arrays is not allowed: a traced {a.type}"
+            raise ArgumentError(what, where=here(), fix="np.atleast_1d(x)")
+        return a.nonzero_places()
     return all_beside(np.nonzero(a), given)
 
 
 def flatnonzero(a: Any) -> Any:
-    """`nonzero` of the flattened array; an error on traced values."""
+    """`nonzero` of the flattened array."""
     x = array(a)
     return nonzero(reshape(x, (type_of(x).size,)))[0]
 
 
 def argwhere(a: Any) -> Any:
     """`nonzero`, an index a row; an error on traced values."""
-    return beside(np.transpose(nonzero(host(array(a)))), a)
+    indices = nonzero(host(array(a)))
+    if indices and hasattr(type(indices[0]), "of_elements"):
+        raise indices[0].error()
+    return beside(np.transpose(indices), a)
 
 
 def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0) -> Any:
@@ -544,9 +546,7 @@ def _most_axes(item: Any) -> int:
 
 
 def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
-    """Parts along an axis, as many as asked, or between the given indices, as
-    `numpy.array_split`.
-    """
+    """Parts along an axis, so many, or between given indices, as `numpy.array_split`."""
     x = array(ary)
     axis = one_axis(axis, type_of(x).ndim, x)
     size = type_of(x).shape[axis]
@@ -570,9 +570,8 @@ def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
     x = array(ary)
     size = type_of(x).shape[one_axis(axis, type_of(x).ndim, x)]
     if is_number(indices_or_sections) and size % operator.index(indices_or_sections):
-        what = "array split does not result in an equal division"
-        what += f": axis {axis} of {type_of(x)} into {indices_or_sections}"
-        raise ShapeError(what, where=here(), fix="np.array_split")
+        what = f"array split does not result in an equal division: axis {axis} of {type_of(x)}"
+        raise ShapeError(f"{what} into {indices_or_sections}", where=here(), fix="np.array_split")
     return array_split(x, indices_or_sections, axis)
 
 

@@ -48,6 +48,7 @@ from ge2.passes.fusion_group import (
     plain,
     round_halves,
     seen_from,
+    shifted_multiples,
     too_large,
 )
 
@@ -63,12 +64,12 @@ def gathered(graph: Graph, context: Context = NOTHING) -> Fusion:
     """The groups of a graph's equations that become regions."""
     graph, tuning = without_dead_code(graph), context.tuning.fusion
     units = context.caps.multiprocessors if context.tails and context.caps else 0
+    apart = shifted_multiples(graph) if units else {}
     gathers = context.gathers or context.caps is not None
-    fusion = Fusion(graph, tuning, None, gathers, context.tails, units)
+    fusion = Fusion(graph, tuning, apart, gathers, context.tails, units)
     fusion.gather()
-    parts = fusion.parts_of_long()
-    if parts:
-        fusion = Fusion(graph, tuning, parts, gathers, context.tails, units)
+    if parts := fusion.parts_of_long():
+        fusion = Fusion(graph, tuning, {**apart, **parts}, gathers, context.tails, units)
         fusion.gather()
     return fusion
 
@@ -129,8 +130,7 @@ class Fusion:
         (x,), (out,) = eqn.inputs, eqn.outs
         if not isinstance(x, Var) or x.type.weak:
             return False
-        dims = dims_of(op, x, out.type.shape)
-        if dims is None:
+        if (dims := dims_of(op, x, out.type.shape)) is None:
             return False
         base, of_base = self.source(x)
         self.views[out] = base, tuple(NONE if d == NONE else dims[d] for d in of_base)
@@ -201,17 +201,14 @@ class Fusion:
         made = [
             g for var, _ in uses if (g := self.group(var)) is not None and g is not self.scalars
         ]
-        producers = dict.fromkeys(made)
+        producers = self.with_numbers(eqn, uses, made)
         siblings = [
             leader(self.leaders, g)
             for var, _ in uses
             if shape and (g := self.readers.get(var)) is not None and not self.waits(eqn, made)
         ]
-        home = None
-        for group in dict.fromkeys([*sorted(producers, key=lambda g: -g.level), *siblings]):
-            if self.joined(group, one):
-                home = group
-                break
+        near = dict.fromkeys([*sorted(producers, key=lambda g: -g.level), *siblings])
+        home = next((group for group in near if self.joined(group, one)), None)
         if home is None:
             read = [*one.tables, *(var for var, _ in uses)]
             level = 1 + max(map(self.level_of, read), default=0)
@@ -231,6 +228,14 @@ class Fusion:
             if group is not home:
                 self.merge(home, group)
 
+    def with_numbers(self, eqn: Eqn, uses: Uses, made: Sequence[Group]) -> dict[Group, None]:
+        """The groups that are read from: numbers that one equation alone reads become part of another."""
+        into = max((g for g in made if g.axes), key=lambda g: g.level, default=None)
+        for group in [g for g in made if into and not (g.axes or g.consumers)]:
+            if into and any(v in group.made and self.only.get(v) is eqn for v, _ in uses):
+                self.merge(into, group)
+        return dict.fromkeys(leader(self.leaders, g) for g in made)
+
     def waits(self, eqn: Eqn, made: Sequence[Group]) -> bool:
         """True for work on one array that is there, read by one later equation alone, with what
         comes after a step that no region takes: it is done there, and not written for it by who
@@ -241,8 +246,8 @@ class Fusion:
             return False
         arrays = sum(bool(a.type.shape) for a in self.bases(eqn))
         same = reader.outs[0].type.shape == eqn.outs[0].type.shape
-        depth = max(self.depths.get(a, 0) for a in reader.inputs)
-        return arrays == 1 and same and depth > self.depths.get(eqn.outs[0], 0)
+        depth = max(self.depths.get(a, 0) for a in reader.inputs) - self.depths.get(eqn.outs[0], 0)
+        return arrays == 1 and same and depth > 0
 
     def tables(self, eqn: Eqn) -> list[Var]:
         """The values that an equation of a region reads at indices."""
@@ -391,18 +396,18 @@ class Fusion:
         self, group: Group, entries: Sequence[int], readers: Mapping[Atom, set[Group | None]]
     ) -> list[int]:
         """The length of each equation, with the arrays that it reads first or stores."""
-        seen, found, inside = set(group.made), list[int](), {group}
+        seen, found, inside, tuning = set(group.made), list[int](), {group}, self.tuning
         for index in entries:
             eqn = self.graph.eqns[index]
             read = {v for v in self.bases(eqn) if v.type.size > 1 and v not in seen}
             stored = [v for v in eqn.outs if not readers.get(v, inside) <= inside]
-            found.append(1 + sum(map(self.room, (*read, *stored))))
+            rooms = (
+                tuning.conversion if v.type.dtype in HALF else tuning.array
+                for v in (*read, *stored)
+            )
+            found.append(1 + sum(rooms))
             seen |= read
         return found
-
-    def room(self, v: Atom) -> int:
-        """The equations that an array is as long as."""
-        return self.tuning.conversion if v.type.dtype in HALF else self.tuning.array
 
     def reading(self) -> dict[Atom, set[Group | None]]:
         """The groups that read each value, itself or by a view; None is the caller, or an equation

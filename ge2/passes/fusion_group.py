@@ -18,11 +18,11 @@ from ge2.base.record import mutable
 from ge2.ir import Atom, Dims, Eqn, Graph, Op, Var
 from ge2.ir.graph import BRANCHING
 from ge2.ops.elementwise import SHIFT_LEFT, SHIFT_RIGHT, ConvertElementType
-from ge2.ops.graphs.region import Region, is_loop
+from ge2.ops.graphs.region import Region, is_loop, readers_of
 from ge2.ops.index import Gather
 from ge2.ops.pointlike import Pointlike
 from ge2.ops.reduce import ArgReduce, Reduce, kept
-from ge2.ops.shape import BroadcastInDim, Iota, Reshape, Transpose
+from ge2.ops.shape import BroadcastInDim, Concatenate, Iota, Pad, Reshape, Transpose
 from ge2.passes.context import NOTHING, Context, Fusion, Results
 
 # -------- A region in the making: its equations, and which axis of the iteration space each of
@@ -471,6 +471,22 @@ def depths(graph: Graph, fusible: Callable[[Eqn], bool]) -> dict[Atom, int]:
         if depth:
             found.update(dict.fromkeys(eqn.outs, depth))
     return found
+
+
+def shifted_multiples(graph: Graph) -> dict[int, int]:
+    """A number each for equations whose results are only padded or joined, and are made of one array by
+    little more than smaller ones: where there are several of an array, who reads those reads it, shifted.
+    """
+    readers, results, found = readers_of(graph), {*graph.outputs}, dict[Atom, list[int]]()
+    small = {e.outs[0] for e in graph.eqns if isinstance(e.op, BroadcastInDim)}
+    made = {v for e in graph.eqns if fusible(e) for v in e.outs}
+    for n, e in enumerate(graph.eqns):
+        if isinstance(e.op, Pointlike) and fusible(e) and e.outs[0] not in results:
+            large = [a for a in e.inputs if a not in small and a.type.shape]
+            moved = all(isinstance(r.op, Pad | Concatenate) for r in readers.get(e.outs[0], ()))
+            if len(large) == 1 and large[0] in made and moved:
+                found.setdefault(large[0], []).append(n)
+    return {n: -1 - n for each in found.values() if len(each) > 1 for n in each}
 
 
 def cuts(crossing: Sequence[int], lengths: Sequence[int], most: int) -> list[int]:

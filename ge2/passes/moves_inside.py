@@ -19,6 +19,7 @@ of them first.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -50,7 +51,7 @@ def moves_inside(graph: Graph, context: Context = NOTHING) -> Graph:
 def swept(graph: Graph, context: Context) -> Graph:
     if not any(is_move(e) for e in graph.eqns):
         return graph
-    graph = untied(graph)
+    graph = seen_outside(untied(graph))
     sweep = Sweep(graph, context.tuning.moves)
     eqns = tuple(map(sweep.rewritten, graph.eqns))
     if not sweep.changed:
@@ -73,6 +74,40 @@ def untied(graph: Graph) -> Graph:
                 e = replace(e, inputs=tuple(a for a, _ in kept), outs=tuple(v for _, v in kept))
         eqns.append(e)
     return Graph(graph.inputs, tuple(eqns), graph.outputs, graph.consts)
+
+
+def seen_outside(graph: Graph) -> Graph:
+    """Has regions of one result read arrays as they see them, without the axes of size 1 that others
+    have: such an equation means the same for another part of the space.
+    """
+    eqns = list[Eqn]()
+    for e in graph.eqns:
+        if isinstance(e.op, Region) and e.op.kind == "pointwise" and len(e.outs) == 1:
+            e = without_reshapes(e, eqns)
+        eqns.append(e)
+    return replace(graph, eqns=tuple(eqns))
+
+
+def without_reshapes(eqn: Eqn, before: list[Eqn]) -> Eqn:
+    """A region without reshapes of its smaller inputs; `before` takes those."""
+    op, names = eqn.op, dict[Atom, Var]()
+    assert isinstance(op, Region)
+    inner = op.graph.inputs
+    outer: dict[Atom, Atom] = dict(zip(inner, eqn.inputs, strict=True))
+    reads = Counter(a for e in op.graph.eqns for a in e.inputs)
+    for e in op.graph.eqns:
+        x = e.inputs[0] if isinstance(e.op, Reshape) else None
+        if x in outer and reads[x] == 1 and x.type.size < math.prod(op.space) and is_repeated(e):
+            names[x] = Var(e.outs[0].type)
+            before.append(replace(e, inputs=(outer[x],), outs=(names[x],)))
+    if not names:
+        return eqn
+    kept = [n for n, e in enumerate(op.graph.eqns) if not any(a in names for a in e.inputs)]
+    env = {e.outs[0]: e.inputs[0] for e in op.graph.eqns if any(a in names for a in e.inputs)}
+    given = tuple(next((v for v, a in env.items() if a is x), x) for x in inner)
+    graph = replace(op.graph, inputs=given, eqns=tuple(op.graph.eqns[n] for n in kept))
+    made = replace(op, graph=graph, axes=tuple(op.axes[n] for n in kept))
+    return replace(eqn, op=made, inputs=tuple(names.get(x, outer[x]) for x in inner))
 
 
 def is_move(eqn: Eqn) -> bool:

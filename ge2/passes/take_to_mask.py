@@ -1,5 +1,5 @@
-"""One index a row, as in `z[arange(n), y]`, becomes a comparison with column
-numbers, and fuses with the row.
+"""What would keep work apart that is one loop: an index a row, as in `z[arange(n), y]`, becomes a comparison
+with column numbers, and fuses with the row; a reshape moves to the ends of work.
 
 gather z rows y           ->  reduce_max(where(columns == y, z, -inf))
 scatter_add 0 ct rows y   ->  where(columns == y, ct, 0.0)
@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import accumulate, chain, pairwise
+from operator import mul
 from typing import Any, final
 
 import numpy as np
@@ -24,6 +25,7 @@ from ge2.ops.dot import DotGeneral
 from ge2.ops.elementwise import ADD, BY_NAME, WHERE
 from ge2.ops.index import within
 from ge2.ops.pointlike import Pointlike
+from ge2.ops.random import Draw
 from ge2.ops.reduce import Reduce, ReduceMax
 from ge2.ops.shape import BroadcastInDim, Concatenate, Iota, Pad, Reshape, Transpose
 from ge2.passes.context import NOTHING, Context
@@ -310,3 +312,289 @@ def side_by_side(eqn: Eqn, parts: list[Part], others: list[Atom]) -> list[Eqn]:
     whole = result if not others else Var(result.type)
     made.append(Eqn(Concatenate(axis), tuple(pieces), (whole,), eqn.source))
     return made if not others else [*made, Eqn(ADD, (whole, *others), (result,), eqn.source)]
+
+
+# -------- Elementwise work and reductions on both sides of a reshape have the axes of both.
+# y = reshape[8, 32, 65536] (f x); m = reduce_sum[axes=2] y; z = reshape[8, 512, 4096] (y - m) * w
+# ->  y = f reshape[8, 32, 16, 4096] x; m = reduce_sum[axes=(2, 3)] y; z = (y - m) * w
+# A region has one space, so a reshape in the middle of a layer is an array that one kernel writes and
+# the next one reads, though nothing is moved: groups of channels, heads, patches. With the axes of both
+# sides everywhere it is one loop, and the reshapes are at its ends, where they are free. Where the axes
+# of one side are cut so are those of the other, and all that are linked to them, axis by axis.
+
+
+Linking = tuple[Atom, int, int]  # an array that is read, an axis of it, and which axis that is
+
+
+def same_axes(graph: Graph, context: Context = NOTHING) -> Graph:
+    """The graph without reshapes between elementwise work and reductions."""
+    if not any(isinstance(e.op, Reshape) and is_cut(e) for e in graph.eqns):
+        return graph
+    linked = Linked(graph)
+    return Recut(linked).graph() if linked.wanted else graph
+
+
+def is_cut(eqn: Eqn) -> bool:
+    """True of a reshape that does more than to add and to drop axes of size 1."""
+    x, y = eqn.inputs[0].type, eqn.outs[0].type
+    return [n for n in x.shape if n != 1] != [n for n in y.shape if n != 1]
+
+
+def links(eqn: Eqn) -> list[Linking] | None:
+    """The axes of an equation's operands among those of its result, or, of a reduction, of what it
+    reads; None of what is not done element by element.
+    """
+    op, (y, *others) = eqn.op, eqn.outs
+    arrays = [a for a in eqn.inputs if a.type.shape]
+    if others or op.effect or not y.type.size or not all(a.type.size for a in arrays):
+        return None
+    if isinstance(op, BroadcastInDim):
+        return [(x, a, d) for x in arrays for a, d in enumerate(op.dims)]
+    if isinstance(op, Transpose):
+        return [(x, a, d) for x in arrays for d, a in enumerate(op.order)]
+    if isinstance(op, Reduce) or (isinstance(op, Pointlike) and not isinstance(op, Draw)):
+        return [(x, d, d) for x in arrays for d in range(x.type.ndim)]
+    return None
+
+
+def after_products(graph: Graph) -> set[Atom]:
+    """The results of products, and of elementwise work on them, which is done by the same kernel."""
+    found, reduced = set[Atom](), set[Atom]()
+    for e in graph.eqns:
+        if isinstance(e.op, Reduce) or not reduced.isdisjoint(e.inputs):
+            reduced.update(e.outs)
+        elif isinstance(e.op, DotGeneral) or (
+            isinstance(e.op, Pointlike) and not found.isdisjoint(e.inputs)
+        ):
+            found.update(e.outs)
+    return found
+
+
+def blocks(x: Dims, y: Dims) -> Iterator[tuple[Dims, Dims]]:
+    """The axes of two shapes that have the same elements, as few at a time as may be.
+
+    >>> list(blocks((8, 512, 64, 64), (8, 32, 65536)))
+    [((0,), (0,)), ((1, 2, 3), (1, 2))]
+    """
+    ends = [
+        dict[int, int](),
+        dict[int, int](),
+    ]  # of each shape: after how many elements an axis ends
+    for shape, found in zip((x, y), ends, strict=True):
+        for d, n in enumerate(accumulate(shape, mul)):
+            if shape[d] != 1:
+                found[n] = d
+    before = (-1, -1)
+    for n in ends[0]:
+        if n in ends[1]:
+            after = ends[0][n], ends[1][n]
+            a, b = (
+                tuple(d for d in range(i + 1, j + 1) if shape[d] != 1)
+                for shape, i, j in zip((x, y), before, after, strict=True)
+            )
+            yield a, b
+            before = after
+
+
+def factors(n: int, cuts: Iterable[int]) -> Dims:
+    """The sizes that an axis is cut into; `cuts`: the elements behind each cut."""
+    return tuple(a // b for a, b in pairwise([n, *sorted(cuts, reverse=True), 1])) if cuts else (n,)
+
+
+@final
+class Linked:
+    """The axes that are alike throughout a graph, and where they are cut; `wanted`: values that are
+    linked by a reshape between one piece of work and another.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self.given = graph
+        self.parents: dict[Hashable, Hashable] = {}
+        self.cuts: dict[Hashable, set[int]] = {}
+        self.inside: set[Atom] = set()  # what work makes, and views of that
+        self.reshapes: list[Eqn] = []
+        self.outside: list[tuple[Linking, Eqn]] = []  # what is read of what comes from elsewhere
+        late = after_products(graph)
+        for eqn in graph.eqns:
+            if late.isdisjoint(eqn.outs):
+                self.take(eqn)
+        for (x, a, d), eqn in self.outside:  # one loop reads it with the same axes everywhere
+            (y,) = eqn.outs
+            self.join((x, self.first(y), a), (y, within_of(eqn), d))
+        while self.spread():
+            pass
+        self.wanted = self.between()
+
+    def first(self, x: Hashable) -> Hashable:
+        while x in self.parents:
+            x = self.parents[x]
+        return x
+
+    def join(self, a: Hashable, b: Hashable) -> None:
+        a, b = self.first(a), self.first(b)
+        if a != b:
+            self.parents[a] = b
+
+    def take(self, eqn: Eqn) -> None:
+        """Links what an equation makes to what it reads, if work has made that."""
+        found = links(eqn)
+        within = not self.inside.isdisjoint(eqn.inputs)
+        if isinstance(eqn.op, Reshape) and within:
+            self.reshapes.append(eqn)
+            self.join(eqn.inputs[0], eqn.outs[0])
+        elif found is None or (eqn.op.is_view and not within):
+            return
+        (y,) = eqn.outs
+        self.inside.add(y)
+        if isinstance(eqn.op, Reduce):
+            rest = [a for a in range(eqn.inputs[0].type.ndim) if a not in eqn.op.axes]
+            for d, a in enumerate(rest):
+                self.join((y, "of", d), (y, "in", a))
+        for x, a, d in found or ():
+            if x.type.shape[a] == 1:
+                continue
+            if x in self.inside:
+                self.join(x, y)
+                self.join((x, "of", a), (y, within_of(eqn), d))
+            else:
+                self.outside.append(((x, a, d), eqn))
+
+    def spread(self) -> bool:
+        """Cuts both sides of each reshape where one is cut, but for those that cannot be so; True if
+        there were new places.
+        """
+        before = sum(map(len, self.cuts.values()))
+        self.reshapes = [e for e in self.reshapes if self.carried(e)]
+        return sum(map(len, self.cuts.values())) > before
+
+    def carried(self, eqn: Eqn) -> bool:
+        """False if both sides of a reshape cannot be cut into the same axes."""
+        values, found = (eqn.inputs[0], eqn.outs[0]), dict[Hashable, set[int]]()
+        for block in blocks(*(v.type.shape for v in values)):
+            each = [self.places(v, axes) for v, axes in zip(values, block, strict=True)]
+            all_of_it = set[int]().union(*(places for side in each for _, _, _, places in side))
+            for node, n, behind, _ in (axis for side in each for axis in side):
+                inner = {p // behind for p in all_of_it if behind < p < behind * n}
+                exact = all(p % behind == 0 for p in all_of_it if behind < p < behind * n)
+                new = found.setdefault(node, {*self.cuts.get(node, ())})
+                new |= inner
+                if not exact or any(a % b for a, b in pairwise([n, *sorted(new, reverse=True)])):
+                    return False
+        self.cuts.update(found)
+        return True
+
+    def places(self, v: Atom, axes: Dims) -> list[tuple[Hashable, int, int, set[int]]]:
+        """Axes of a value that are side by side: which each is, its size, the elements behind it, and
+        those behind its end and all of its cuts.
+        """
+        found, behind = list[tuple[Hashable, int, int, set[int]]](), 1
+        for a in reversed(axes):
+            n, node = v.type.shape[a], self.first((v, "of", a))
+            cuts = {behind * c for c in self.cuts.get(node, ())}
+            found.append((node, n, behind, {behind, *cuts}))
+            behind *= n
+        return found
+
+    def between(self) -> set[Hashable]:
+        """The linked values of which some are made by work, reshaped, and read by work."""
+        read: set[Atom] = set()
+        for eqn in reversed(self.given.eqns):
+            made = self.inside.intersection(eqn.outs)
+            if made and (not eqn.op.is_view or made & read):
+                read.update(eqn.inputs)
+        return {self.first(e.outs[0]) for e in self.reshapes if is_cut(e) and e.outs[0] in read}
+
+    def cut(self, v: Atom, which: str, shape: Dims) -> list[Dims]:
+        """The sizes of each axis of a value of a shape, or of what it reduces."""
+        nodes = [self.first((v, which, d)) for d in range(len(shape))]
+        pairs = zip(shape, nodes, strict=True)
+        return [factors(n, self.cuts.get(node, ())) if n != 1 else (1,) for n, node in pairs]
+
+
+def within_of(eqn: Eqn) -> str:
+    """Which axes an equation works over: those of its result, or those of what it reduces."""
+    return "in" if isinstance(eqn.op, Reduce) else "of"
+
+
+@final
+class Recut:
+    """The equations so far, with the values that are wanted so in the axes that they are cut into."""
+
+    def __init__(self, linked: Linked) -> None:
+        self.linked, self.given = linked, linked.given
+        self.eqns: list[Eqn] = []
+        self.new: dict[Atom, Var] = {}  # the value of other axes that stands for one
+        self.seen: dict[tuple[Atom, Dims], Atom] = {}
+
+    def graph(self) -> Graph:
+        for eqn in self.given.eqns:
+            if any(self.linked.first(v) in self.linked.wanted for v in eqn.outs):
+                self.take(eqn)
+            else:
+                self.eqns.append(replace(eqn, inputs=tuple(map(self.plain, eqn.inputs))))
+        outputs = tuple(map(self.plain, self.given.outputs))
+        return replace(self.given, eqns=tuple(self.eqns), outputs=outputs)
+
+    def plain(self, v: Atom) -> Atom:
+        return self.in_shape(self.new[v], v.type.shape) if v in self.new else v
+
+    def in_shape(self, x: Atom, shape: Dims) -> Atom:
+        if x.type.shape == shape:
+            return x
+        if (x, shape) not in self.seen:
+            op = Reshape(shape)
+            out = Var(*op.infer(x.type))
+            self.eqns.append(Eqn(op, (x,), (out,)))
+            self.seen[x, shape] = out
+        return self.seen[x, shape]
+
+    def take(self, eqn: Eqn) -> None:
+        (y,) = eqn.outs
+        shape = flat(self.linked.cut(y, "of", y.type.shape))
+        if isinstance(eqn.op, Reshape):
+            x = eqn.inputs[0]
+            out = self.in_shape(self.new.get(x, x), shape)
+            if isinstance(out, Var):
+                self.new[y] = out
+            return
+        inputs, op = tuple(self.operands(eqn)), self.op(eqn, shape)
+        out = y if shape == y.type.shape else Var(*op.infer(*(a.type for a in inputs)))
+        self.eqns.append(replace(eqn, op=op, inputs=inputs, outs=(out,)))
+        self.new[y] = out
+
+    def domain(self, eqn: Eqn) -> list[Dims]:
+        """The sizes of each axis that an equation works over."""
+        over = eqn.inputs[0] if isinstance(eqn.op, Reduce) else eqn.outs[0]
+        return self.linked.cut(eqn.outs[0], within_of(eqn), over.type.shape)
+
+    def operands(self, eqn: Eqn) -> Iterator[Atom]:
+        sizes, found = self.domain(eqn), dict[Atom, dict[int, Dims]]()
+        for x, a, d in links(eqn) or ():
+            found.setdefault(x, {})[a] = sizes[d] if x.type.shape[a] != 1 else (1,)
+        for x in eqn.inputs:
+            cut = found.get(x)
+            here = self.new.get(x, x)
+            yield here if cut is None else self.in_shape(here, flat(cut[a] for a in sorted(cut)))
+
+    def op(self, eqn: Eqn, shape: Dims) -> Op:
+        """The operation over the axes that those of an equation are cut into."""
+        op, sizes = eqn.op, self.domain(eqn)
+        into = spans(sizes)
+        if isinstance(op, Reduce):
+            return replace(op, axes=flat(into[a] for a in op.axes))  # type: ignore[type-var]
+        if isinstance(op, BroadcastInDim):
+            pairs = zip(eqn.inputs[0].type.shape, op.dims, strict=True)
+            return BroadcastInDim(shape, flat(into[d] if n != 1 else into[d][:1] for n, d in pairs))
+        if isinstance(op, Transpose):
+            read = spans([sizes[op.order.index(a)] for a in range(len(sizes))])
+            return Transpose(flat(read[a] for a in op.order))
+        return eqn.op
+
+
+def spans(sizes: Sequence[Dims]) -> list[Dims]:
+    """The axes that each axis is cut into, one after another."""
+    return [tuple(range(a, b)) for a, b in pairwise([0, *accumulate(map(len, sizes))])]
+
+
+def flat(parts: Iterable[Dims]) -> Dims:
+    return tuple(chain.from_iterable(parts))

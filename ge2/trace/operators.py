@@ -19,7 +19,7 @@ from ge2.numpy.access.selecting import MovingSlice, in_tuple, resolved
 from ge2.numpy.promotion import as_dtype, check_casting, checked_order
 from ge2.numpy.rare import view as bits_as
 from ge2.ops import ArrayMethods
-from ge2.trace.selected import Flat, Selected, masked, moving_slice
+from ge2.trace.selected import Flat, Selected, masked, moving_slice, places
 
 # its functions come back through `__array_function__`, of which its stubs know nothing
 np: Any = numpy
@@ -236,6 +236,9 @@ class Operators(ArrayMethods):
 
     def copy(self, order: str = "C") -> Any:
         return gathered(self, order)
+
+    def nonzero_places(self) -> Any:
+        return places(self)
 
     def nonzero(self) -> Any:
         return np.nonzero(self)

@@ -15,18 +15,18 @@ from typing import Any, Final, final
 import numpy as np
 
 from ge2 import numpy as gnp
-from ge2.base.arrays import INTEGERS, can_cast
+from ge2.base.arrays import INT64, INTEGERS, can_cast
 from ge2.base.errors import (
     ConcretizationTypeError,
     InPlaceError,
     OutOfBoundsError,
     TracerIntegerConversionError,
 )
-from ge2.base.source import Source, here
+from ge2.base.source import here
 from ge2.base.tracebacks import hides_methods
 from ge2.ir import Atom, Dims, Literal, Var, is_traced, type_of
 from ge2.numpy.access import as_mask, taken_in_turn
-from ge2.numpy.access.selecting import MovingSlice, harmless
+from ge2.numpy.access.selecting import MovingSlice, harmless, in_tuple
 from ge2.numpy.composite import known_elements
 from ge2.numpy.elementwise import UFUNCS
 from ge2.numpy.promotion import all_axes, array, cast
@@ -49,29 +49,38 @@ UNARY = {"neg": np.negative, "pos": np.positive, "abs": np.absolute, "invert": n
 @final
 @hides_methods
 class Selected:
-    """The elements that a traced mask chooses: those of `elements`, an
-    array of all, where it holds.
+    """The elements that a traced mask chooses: those of `values`, an
+    array of all, where it holds; of `elements` where functions of them are computed, too.
 
-    The axes of the mask are the first ones of `elements`. In NumPy's array their place is taken by
-    one axis, after `before` of the others: after one in `x[:, mask]`.
+    The axes of the mask are the first ones of both. In NumPy's array their place is taken by
+    one axis, after `before` of the others: after one in `x[:, mask]`. What `np.nonzero(mask)` gives
+    for an axis are the indices along that `axis` which the mask chooses.
     """
 
-    __slots__ = ("before", "elements", "mask", "of", "place")
+    __slots__ = ("axis", "before", "computed", "error", "mask", "values")
 
     def __init__(
-        self, elements: Any, mask: Any, of: str, place: Source | None, before: int = 0
+        self, values: Any, mask: Any, error: Error, before: int = 0, axis: int | None = None
     ) -> None:
-        self.elements, self.mask, self.of, self.place = elements, mask, of, place
-        self.before = before
+        self.values, self.mask, self.error, self.computed = values, mask, error, False
+        self.before, self.axis = before, axis
 
     def with_elements(self, elements: Any, before: int | None = None) -> Selected:
-        return Selected(
-            elements, self.mask, self.of, self.place, self.before if before is None else before
-        )
+        before = self.before if before is None else before
+        new = Selected(elements, self.mask, self.error, before)
+        new.computed = True
+        return new
+
+    @property
+    def elements(self) -> Any:
+        """The values, and where the mask does not hold the first of those that it chooses."""
+        if not self.computed:
+            self.values, self.computed = harmless(self.values, self.mask), True
+        return self.values
 
     def after(self) -> int:
         """How many axes follow that of the chosen elements."""
-        return int(self.elements.ndim - self.mask.ndim - self.before)
+        return int(self.values.ndim - self.mask.ndim - self.before)
 
     def of_elements(self, call: Callable[..., Any], *xs: Any) -> Selected:
         """The function of these elements, or of numbers, values in turn, and
@@ -87,17 +96,17 @@ class Selected:
         if type(x) is Selected:
             if not alike(x.mask, self.mask) or x.after() != self.after():
                 raise x.error()
-            return x.with_axes(before)
+            return x.with_axes(x.elements, before)
         if np.ndim(x) <= self.after():
             return x
         y = in_front(gnp.asarray(x), before, self.after())
-        left = self.with_axes(before).shape[self.mask.ndim :]
+        left = self.with_axes(self.values, before).shape[self.mask.ndim :]
         return taken_in_turn(y, self.mask, np.broadcast_shapes(left, y.shape[1:]))
 
-    def with_axes(self, before: int) -> Any:
-        """The elements, with new axes so that there are `before`."""
-        n, shape = self.mask.ndim, self.elements.shape
-        return gnp.reshape(self.elements, (*shape[:n], *(1,) * (before - self.before), *shape[n:]))
+    def with_axes(self, x: Any, before: int) -> Any:
+        """The elements or values, with new axes so that there are `before`."""
+        n, shape = self.mask.ndim, x.shape
+        return gnp.reshape(x, (*shape[:n], *(1,) * (before - self.before), *shape[n:]))
 
     def updated(self, call: Callable[..., Any], other: Any) -> Selected:
         """The new elements of `x[mask] += other`, in the dtype of `x`."""
@@ -115,7 +124,7 @@ class Selected:
         left = x.ndim - mask.ndim
         if not alike(mask, self.mask) or left - before != self.after() or before < self.before:
             raise self.error()
-        new = self.with_axes(before)
+        new = self.with_axes(self.values, before)
         if np.broadcast_shapes(new.shape, x.shape) != x.shape:
             raise self.error()
         return gnp.where(whole(mask, left), new.astype(x.dtype), x)
@@ -133,14 +142,14 @@ class Selected:
             raise self.error()
         if dtype is not None:
             more["dtype"] = dtype
-        if function in (np.count_nonzero, *EXTREME):
-            x = self.elements if function in EXTREME else self.elements != 0
-            y = plain(x, axes, **({} if function in EXTREME else {"where": self.whole()}))
-            return self.unless_none(y) if function in EXTREME else y
-        return plain(self.elements, axes, where=self.whole(), **more)
-
-    def whole(self) -> Any:
-        return whole(self.mask, self.elements.ndim - self.mask.ndim)
+        if function in EXTREME:
+            return self.unless_none(plain(self.elements, axes))
+        chosen = whole(self.mask, self.values.ndim - self.mask.ndim)
+        if function is np.count_nonzero:
+            return plain(self.values != 0, axes, where=chosen)
+        # a NaN that is not chosen would reach the derivatives of others than these
+        x = self.values if function in LINEAR else self.elements
+        return plain(x, axes, where=chosen, **more)
 
     def axes(self, axis: Any) -> Dims:
         """The axes of `elements` that are meant by those of NumPy's array."""
@@ -155,12 +164,18 @@ class Selected:
         """The value, if the mask chooses an element: else an IndexError when the program runs."""
         return gnp.take(y[None], gnp.where(gnp.any(self.mask), 0, 1), axis=0)
 
-    def error(self) -> ConcretizationTypeError:
-        what = f"x[mask] has a shape that depends on the values of mask, which is traced {self.mask.type}"
-        fix = "np.where(mask, x, other), a function with where=mask, or a mask that is no traced value"
-        return ConcretizationTypeError(
-            f"{what} (x is {self.of})", where=self.place or here(), fix=fix
-        )
+    def first(self, last: bool) -> Any:
+        """The first or the last of what the mask chooses."""
+        n = self.mask.ndim
+        chosen = gnp.reshape(self.mask, (-1,))
+        place = chosen.size - 1 - gnp.argmax(chosen[::-1]) if last else gnp.argmax(chosen)
+        line = gnp.reshape(self.values, (chosen.size, *self.values.shape[n:]))
+        return self.unless_none(gnp.take(line, place, axis=0))
+
+    @property
+    def size(self) -> Any:
+        left = self.values.size // max(self.mask.size, 1)
+        return (gnp.sum(self.mask) * left).cast(INT64, weak=True)
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **more: Any) -> Any:
         if method == "reduce" and ufunc in REDUCE and not more.keys() - {"axis", "dtype"}:
@@ -191,6 +206,8 @@ class Selected:
         raise self.error()
 
     def __getitem__(self, key: Any) -> Any:
+        if type(key) is int and key in (0, -1) and not self.before and self.mask.size:
+            return self.first(key == -1)
         raise self.error()
 
     def __setitem__(self, key: Any, value: Any) -> None:
@@ -207,12 +224,14 @@ def refused(self: Selected, *args: Any) -> Any:
 for _name in ("matmul", "rmatmul", "divmod", "rdivmod", "float", "int", "index"):
     setattr(Selected, f"__{_name}__", refused)
 HIDDEN = frozenset(("cell", "escaped", "type"))
+Error = Callable[[], ConcretizationTypeError]
 EXTREME = (np.max, np.min, np.amax, np.amin)
 # Reductions that need not know how many elements there are.
 REDUCTIONS: dict[Any, Any] = {
     **{f: gnp.FUNCTIONS[f] for f in (np.sum, np.prod, np.mean, np.var, np.std, np.any, np.all, *EXTREME)},
     np.average: gnp.mean, np.count_nonzero: gnp.sum,
 }  # fmt: skip
+LINEAR = (np.sum, np.mean, np.average, np.any, np.all)
 REDUCE = {np.add: np.sum, np.multiply: np.prod, np.maximum: np.max, np.minimum: np.min,
           np.logical_and: np.all, np.logical_or: np.any}  # fmt: skip
 
@@ -258,6 +277,46 @@ def in_front(value: Any, before: int, after: int) -> Any:
     return gnp.moveaxis(gnp.reshape(value, (*ones, *value.shape)), before, 0)
 
 
+def error_of(what: str, fix: str) -> Error:
+    """An error of this place, where what has no known shape came from, to be raised where it is
+    used.
+    """
+    place = here()
+    return lambda: ConcretizationTypeError(what, where=place or here(), fix=fix)
+
+
+def places(x: Any) -> tuple[Selected, ...]:
+    """The indices of elements that are not zero, as `numpy.nonzero` has them: along each axis."""
+    mask = (x if x.type.dtype == bool else x != 0).__copy__()
+    what = f"the shape of nonzero(x) depends on the values of x, which is traced {x.type}"
+    error = error_of(
+        what, "np.where(mask, x, other) of three arguments, or a mask that is no traced value"
+    )
+    grid = gnp.indices(mask.shape)
+    return tuple([Selected(grid[i], mask, error, 0, i) for i in range(mask.ndim)])
+
+
+def with_masks(key: Any) -> Any:
+    """The key, with a mask in place of its indices along each axis."""
+    parts: tuple[Any, ...] = in_tuple(key)
+    found: list[Any] = []
+    if not any(type(p) is Selected for p in parts):
+        return key
+    i = 0
+    while i < len(parts):
+        p = parts[i]
+        if type(p) is Selected:
+            n = p.mask.ndim
+            row = [
+                q if type(q) is Selected and q.mask is p.mask else None for q in parts[i : i + n]
+            ]
+            if [q.axis if q is not None else None for q in row] != list(range(n)):
+                raise p.error()
+            i, p = i + n - 1, p.mask
+        i, found = i + 1, [*found, p]
+    return found[0] if len(found) == 1 else tuple(found)
+
+
 @final
 class Masked:
     """A key of which one part is a traced mask: what the others name, a view, and the mask, whose
@@ -280,8 +339,12 @@ class Masked:
 
     def select(self, x: Any) -> Selected:
         """The elements that the mask chooses; errors of the key itself are NumPy's."""
-        y, mask = harmless(self.part(x).__copy__(), self.mask), self.mask.__copy__()
-        return Selected(y, mask, str(x.type), here(), self.before)
+        y, mask = self.part(x).__copy__(), self.mask.__copy__()
+        what = (
+            f"x[mask] has a shape that depends on the values of mask, which is traced {mask.type}"
+        )
+        fix = "np.where(mask, x, other), a function with where=mask, or a mask that is no traced value"
+        return Selected(y, mask, error_of(f"{what} (x is {x.type})", fix), self.before)
 
     def written(self, x: Any, value: Any) -> Any:
         """`x` after `x[key] = value`."""
@@ -303,9 +366,11 @@ def masked(x: Any, key: Any) -> Masked | None:
     """The key, if a traced mask is in it and else what names a view; None for other keys, and
     where the elements of the mask are known.
     """
+    places, key = key, with_masks(key)
     mask = mask_in(key)
-    if mask is not None:
+    if mask is not None and key is places:
         return Masked(mask)
+    key = in_tuple(key) if key is not places else key
     at = [i for i, p in enumerate(key) if is_mask(p)] if type(key) is tuple else []
     if len(at) != 1 or known_elements(key[at[0]]) is not None:
         return None
@@ -320,7 +385,9 @@ def masked(x: Any, key: Any) -> Masked | None:
     ends = min(numbers, default=i), max(numbers, default=i)
     if before and any(views[min(ends[0], i) : max(ends[1], i)]):
         return None  # NumPy puts the axis of the chosen elements first
-    return Masked(mask, (*first, *(slice(None),) * mask.ndim, *last), before)
+    # indices may be of a shorter array, a mask may not
+    axes = [slice(None)] * mask.ndim if key is places else [slice(0, n) for n in mask.shape]
+    return Masked(mask, (*first, *axes, *last), before)
 
 
 def is_mask(part: Any) -> bool:

@@ -9,8 +9,7 @@ same, by a trace, unless they come to another branch: a trace of a recursion wou
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any
@@ -20,7 +19,7 @@ import numpy as np
 from ge2.base.arrays import BOOL, INTEGERS, PYTHON, python_type, with_number
 from ge2.base.errors import Ge2Error, InputError, TypeRuleError
 from ge2.base.pytree import mismatch
-from ge2.base.record import record
+from ge2.base.record import holding, record
 from ge2.base.source import here
 from ge2.ir import ArrayType, Graph, Var, type_of
 from ge2.numpy import dot_general as dot_general
@@ -130,19 +129,10 @@ def of_known(
 def compared(f: Function, operands: tuple[Any, ...]) -> Branch | None:
     """A branch that is not taken, traced; None if it holds another."""
     try:
-        with comparing():
+        with holding(_comparing, True):
             return Branch.of(f, operands)
     except NestedBranch:
         return None
-
-
-@contextmanager
-def comparing() -> Iterator[None]:
-    token = _comparing.set(True)
-    try:
-        yield
-    finally:
-        _comparing.reset(token)
 
 
 def check_nested() -> None:

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import field
 from functools import partial, update_wrapper, wraps
@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Generic, ParamSpec, TypeVar, final
 from ge2.base.arrays import INEXACT
 from ge2.base.errors import ConcretizationTypeError, GradientError, InputError, NoRuleError
 from ge2.base.pytree import unflatten
-from ge2.base.record import mutable
+from ge2.base.record import holding, mutable
 from ge2.base.source import here
 from ge2.base.tracebacks import hides
 from ge2.ir import ArrayType, Graph, Op, Var, type_of
@@ -126,15 +126,10 @@ class CustomRule(ABC, Generic[P, R]):
             outer.made[key] = (made, (static, other))
         return made
 
-    @contextmanager
-    def unrolled(self) -> Iterator[None]:
+    def unrolled(self) -> AbstractContextManager[Unrolling]:
         """While the rule is traced: it may call its own function, which has the same rule."""
         outer = _unrolling.get(None) or Unrolling()
-        token = _unrolling.set(Unrolling((*outer.stack, self), outer.made))
-        try:
-            yield
-        finally:
-            _unrolling.reset(token)
+        return holding(_unrolling, Unrolling((*outer.stack, self), outer.made))
 
     def make_last(self, call: Arguments) -> Made:
         """The function, called by its own rule so deep that a further derivative is an error."""

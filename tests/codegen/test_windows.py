@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import ml_dtypes
@@ -114,16 +115,6 @@ def numbers(shape: tuple[int, ...], dtype: F, seed: int = 3) -> F:
     return np.random.default_rng(seed).integers(0, 7, shape).astype(dtype)
 
 
-@needs_compiler
-@pytest.mark.exhaustive("function", "shape", "chip", "dtype", table="windows")
-@pytest.mark.parametrize("chip", [WHOLE, ROWS], ids=["whole", "rows"])
-@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda f: f.__name__)
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("dtype", [np.float32, np.uint8, BF16, np.float64])
-def test_bits_do_not_change(function: F, shape: tuple[int, ...], dtype: F, chip: Limits) -> None:
-    compared(function, numbers(shape, dtype), chip=chip)
-
-
 def blurred(x: F) -> F:
     p = np.pad(x, ((1, 1), (1, 1), (0, 0)))
     n, m = x.shape[:2]
@@ -170,13 +161,24 @@ def reversed_edges(x: F) -> F:
 STRIDED = [pooled, every_third, reversed_edges]
 
 
+PIXELS = [blurred, turned, weighed, held, gathered]
+DTYPES = [np.float32, np.uint8, BF16, np.float64]
+TABLES = [
+    (FUNCTIONS, SHAPES, DTYPES),
+    (STRIDED, [(5, 64), (3, 2, 96), (7, 65), (2, 258), (1, 257)], DTYPES),
+    (PIXELS, [(5, 32, 3), (4, 40, 4), (3, 50, 2), (6, 24, 5)], DTYPES[:3]),
+]
+
+
 @needs_compiler
 @pytest.mark.exhaustive("function", "shape", "chip", "dtype", table="windows")
 @pytest.mark.parametrize("chip", [WHOLE, ROWS], ids=["whole", "rows"])
-@pytest.mark.parametrize("function", STRIDED, ids=lambda f: f.__name__)
-@pytest.mark.parametrize("shape", [(5, 64), (3, 2, 96), (7, 65), (2, 258), (1, 257)])
-@pytest.mark.parametrize("dtype", [np.float32, np.uint8, BF16, np.float64])
-def test_strided_slices(function: F, shape: tuple[int, ...], dtype: F, chip: Limits) -> None:
+@pytest.mark.parametrize(
+    ("function", "shape", "dtype"),
+    [case for table in TABLES for case in product(*table)],
+    ids=lambda x: x.__name__ if callable(x) else str(x),
+)
+def test_bits_do_not_change(function: F, shape: tuple[int, ...], dtype: F, chip: Limits) -> None:
     compared(function, numbers(shape, dtype), chip=chip)
 
 
@@ -196,21 +198,6 @@ def test_strided_slices_that_find_no_room_are_of_one_pad(beside: int) -> None:
     with config.using(executor="shim"):
         lowered = ge2.jit(many).lower(numbers((6, 64), np.float32))
     assert len(lowered.kernels) < 10
-
-
-PIXELS = [blurred, turned, weighed, held, gathered]
-
-
-@needs_compiler
-@pytest.mark.exhaustive("function", "shape", "chip", "dtype", table="windows")
-@pytest.mark.parametrize("chip", [WHOLE, ROWS], ids=["whole", "rows"])
-@pytest.mark.parametrize("function", PIXELS, ids=lambda f: f.__name__)
-@pytest.mark.parametrize("shape", [(5, 32, 3), (4, 40, 4), (3, 50, 2), (6, 24, 5)])
-@pytest.mark.parametrize("dtype", [np.float32, np.uint8, BF16])
-def test_pixels_are_moved_as_a_whole(
-    function: F, shape: tuple[int, ...], dtype: F, chip: Limits
-) -> None:
-    compared(function, numbers(shape, dtype), chip=chip)
 
 
 @pytest.mark.parametrize("function", [blurred, turned])
@@ -274,7 +261,7 @@ def test_random_reads(seed: int, chip: Limits) -> None:
 
 
 @needs_compiler
-@pytest.mark.exhaustive("function")
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("function", [padded, inner, torus, edges, every_third, written, blurred])
 def test_gradients(function: F) -> None:
     shape = (4, 32, 3) if function is blurred else (6, 96)

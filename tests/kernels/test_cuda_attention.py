@@ -171,25 +171,17 @@ def test_gradients_of_scores(name: str, kind: str, width: int) -> None:
 
 
 @pytest.mark.exhaustive("kind", table="slopes of attention")
-@pytest.mark.parametrize("kind", FORWARD)
-@pytest.mark.parametrize("width", [16, 80, 96, 192, 256])
+@pytest.mark.parametrize(
+    ("kind", "width"),
+    [(kind, width) for kind in FORWARD for width in (16, 80, 96, 192, 256)]
+    + [(kind, width) for kind in WARPS for width in (4, 20, 24)],
+)
 def test_widths(width: int, kind: str) -> None:
-    """Forward, and backward; the last features of a tile are zeros, and wide heads have their sums one by one."""
-    shape = (1, 72, width)
-    checked_back(
-        masked(0), drawn(np.random.default_rng(8), shape, shape, FORWARD[kind].dtype), kind
-    )
-
-
-@pytest.mark.exhaustive("kind", table="slopes of attention")
-@pytest.mark.parametrize("kind", WARPS)
-@pytest.mark.parametrize("width", [4, 20, 24])
-def test_rows_that_are_few_bytes_apart(width: int, kind: str) -> None:
-    """Copies bring them by 16, 8 or 4 bytes; tensor maps by 16 alone."""
-    shape = (1, 72, width)
-    checked_back(
-        masked(0), drawn(np.random.default_rng(8), shape, shape, FORWARD[kind].dtype), kind
-    )
+    """Forward, and backward; the last features of a tile are zeros, and wide heads have their sums
+    one by one. Copies bring rows of warps by 16, 8 or 4 bytes, tensor maps by 16 alone.
+    """
+    xs = drawn(np.random.default_rng(8), *[(1, 72, width)] * 2, FORWARD[kind].dtype)
+    checked_back(masked(0), xs, kind)
 
 
 def test_a_tile_of_fewer_lines_than_its_threads_bring_at_once() -> None:

@@ -219,6 +219,7 @@ def test_long_sums_are_added_in_float32() -> None:
 
 
 @needs_compiler
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("tile", TILES)
 def test_no_tile_takes_the_place_of_the_one_before(tile: str) -> None:
     """Several of a warp group, with accesses watched: copies and products are as late as they may be."""

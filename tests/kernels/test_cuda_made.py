@@ -58,7 +58,13 @@ def judge(found: Any, wanted: Any, digits: Any = DIGITS) -> None:
         np.testing.assert_array_less(error, 4 * unit * np.abs(exact).max() + 1e-30)
 
 
-def emulated(name: str, family: str) -> None:
+@needs_compiler
+@pytest.mark.exhaustive("name", "family", table="operands that are made")
+@pytest.mark.parametrize(
+    ("family", "name"),
+    [(BY_WARPS, n) for n in ALL] + [(BY_GROUPS, n) for n in CASES if n not in FLOATS],
+)
+def test_values_are_those_of_numpy(family: str, name: str) -> None:
     function, given = ALL[name]
     rng = np.random.default_rng(0)
     xs = [drawn(rng, *each) for each in given]
@@ -68,18 +74,6 @@ def emulated(name: str, family: str) -> None:
         assert prologues(lowered) == [(family, 2 if name == "both" else 1)]
         found = ge2.jit(called)(*xs)
     judge(found, function(*xs), {F32: TF32} if name in FLOATS else DIGITS)
-
-
-@needs_compiler
-@pytest.mark.parametrize("name", ALL)
-def test_by_warps(name: str) -> None:
-    emulated(name, BY_WARPS)
-
-
-@needs_compiler
-@pytest.mark.parametrize("name", [name for name in CASES if name not in FLOATS])
-def test_by_warp_groups(name: str) -> None:
-    emulated(name, BY_GROUPS)
 
 
 @needs_compiler
@@ -127,7 +121,7 @@ def test_what_warp_groups_do_not_make(name: str) -> None:
 def test_tiles(family: str, tile: str, k: int) -> None:
     """More stages than there are, and fewer; watched, no access meets another that is not ordered."""
     rng = np.random.default_rng(4)
-    xs = [drawn(rng, F32, 2 * 140, k), drawn(rng, BF16, k, 200), drawn(rng, BF16, 200)]
+    xs = [drawn(rng, F32, 140, k), drawn(rng, BF16, k, 200), drawn(rng, BF16, 200)]
 
     def layer(x: Any, w: Any, c: Any) -> Any:
         return np.maximum(x.astype(BF16) @ w + c, 0)
@@ -164,7 +158,7 @@ def test_few_rows(name: str, tile: str, parts: str) -> None:
 
 
 @needs_compiler
-@pytest.mark.exhaustive("seed")
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("seed", range(40))
 def test_random_operands(seed: int) -> None:
     case = Random(seed)
@@ -269,7 +263,7 @@ NVRTC = {
 
 
 @needs_nvrtc
-@pytest.mark.exhaustive("family", "tile", "architecture", "name")
+@pytest.mark.exhaustive("family", "tile", "architecture", "name", table="spills of made operands")
 @pytest.mark.parametrize("name", NVRTC)
 @pytest.mark.parametrize(
     ("family", "tile", "architecture"),
@@ -304,7 +298,7 @@ def test_no_spills_of_few_rows(name: str, tile: str, architecture: str) -> None:
 
 
 @needs_nvrtc
-@pytest.mark.exhaustive("name", "dtype")
+@pytest.mark.exhaustive("name", "dtype", table="made operands that wait")
 @pytest.mark.parametrize("dtype", [BF16, F16])
 @pytest.mark.parametrize(
     "name", ["abs", "tanh", "reciprocal", "sqrt", "sin", "log1p", "divide", "power", "maximum"]
@@ -322,6 +316,7 @@ def test_no_product_waits_for_the_one_before(name: str, dtype: Any) -> None:
 
 
 @needs_compiler
+@pytest.mark.exhaustive("name", "winner", table="made operands that are raced")
 @pytest.mark.parametrize("winner", [BY_WARPS, MadeFirst.name])
 @pytest.mark.parametrize("name", ["cast", "a norm's last step"])
 def test_it_is_raced_with_operands_in_memory(

@@ -446,12 +446,26 @@ MASKED: dict[str, Callable[..., Any]] = {
     "ints": lambda x, y, m, n, o, mn: (x[mn] * 9).astype(int).sum(dtype=np.int16),
     "reduce": lambda x, y, m, n, o, mn: np.add.reduce(x[m] * y[m]),
     "ge2's": lambda x, y, m, n, o, mn: gnp.sum(gnp.cos(x[m]), axis=0),
+    "x[np.where(mn)] = y[mn] * 2": changed(
+        lambda x, y, m, n, o, mn: write(x, np.where(mn), y[mn] * 2)
+    ),
+    "x[np.nonzero(m)[0], 1] += 1": changed(
+        lambda x, y, m, n, o, mn: add(x, (np.nonzero(m)[0], 1), 1)
+    ),
+    "x[:, i] = y[:, i], i of fewer": changed(
+        lambda x, y, m, n, o, mn: write(
+            x, (slice(None), gnp.flatnonzero(n[1:])), y[:, n[1:].nonzero()[0]]
+        )
+    ),
+    "indices": lambda x, y, m, n, o, mn: np.where(mn)[1].sum() + x[np.where(mn)].sum(),
+    "size": lambda x, y, m, n, o, mn: x.sum() * (x[:, n].size + np.nonzero(mn)[0].size),
 }
 FILLED: dict[str, Callable[..., Any]] = {
     "mean, var": lambda x, y, m, n, o, mn: np.mean(x[m]) + np.var(x[mn], ddof=1),
     "average, std": lambda x, y, m, n, o, mn: np.average(x[:, n], axis=1) + y[0, n].std(),
     "max": lambda x, y, m, n, o, mn: x[m].max() - np.min(y[:, n], axis=1),
     "ge2's": lambda x, y, m, n, o, mn: gnp.max(gnp.log(x[m]), axis=0) + gnp.mean(x[m]),
+    "first": lambda x, y, m, n, o, mn: x[m][0] * np.where(mn)[0][-1] + y[np.nonzero(m)[0][0]],
 }
 
 
@@ -476,8 +490,9 @@ def test_what_a_traced_mask_chooses_is_written_and_reduced(chosen: str) -> None:
 def test_what_a_mask_chooses_has_no_largest_if_it_chooses_none() -> None:
     f = ge2.jit(lambda x, m: x[m].max())
     assert f(np.arange(3.0), np.array([True, True, False])) == 1
-    with pytest.raises(IndexError):
-        f(np.arange(3.0), np.zeros(3, bool))
+    for g in (f, ge2.jit(lambda x, m: x[m][0]), ge2.jit(lambda x, m: np.nonzero(m)[0][-1])):
+        with pytest.raises(IndexError):
+            g(np.arange(3.0), np.zeros(3, bool))
 
 
 def test_derivatives_of_what_a_traced_mask_chooses() -> None:
@@ -495,3 +510,11 @@ def test_derivatives_of_what_a_traced_mask_chooses() -> None:
         difference = (f(x + step, m) - f(x - step, m)) / 2e-6
         np.testing.assert_allclose(slope[at], difference, 1e-7, 1e-7)
     np.testing.assert_array_equal(ge2.vmap(f)(np.stack([x, x]), np.stack([m, m])), [f(x, m)] * 2)
+
+
+def test_no_nan_that_a_mask_leaves_out_reaches_a_derivative() -> None:
+    x, m = np.array([1.0, np.nan, 4.0, np.inf]), np.array([True, False, True, False])
+    for f in (np.sum, np.mean, np.var, np.prod, np.max, lambda x: np.log(x).sum()):
+        slope = ge2.jit(ge2.grad(lambda x, m: f(x[m])))(x, m)  # noqa: B023
+        np.testing.assert_array_equal(slope[[1, 3]], 0)
+        np.testing.assert_allclose(slope[[0, 2]], ge2.grad(f)(x[m]), 1e-12)

@@ -221,7 +221,7 @@ def test_what_a_mask_does_not_choose_reaches_no_derivative() -> None:
     "f",
     [lambda x: x[x > 1], lambda x: x[x > 1].cumsum(), lambda x: np.sort(x[x > 1]), lambda x: len(x[x > 1]),
      lambda x: x[x > 1].sum(keepdims=True), lambda x: np.average(x[x > 1], weights=x[x > 1]),
-     lambda x: np.stack([x[x > 1]]), lambda x: x[x > 1][0], lambda x: np.sin(x[x > 1]) + x[x < 1],
+     lambda x: np.stack([x[x > 1]]), lambda x: x[x > 1][1], lambda x: np.sin(x[x > 1]) + x[x < 1],
      lambda x: np.sin(x[x > 1]) + x[x > 2]],
 )  # fmt: skip
 def test_what_a_traced_mask_chooses_cannot_leave_its_place(f: Any) -> None:

@@ -24,6 +24,11 @@ def after(step: Callable[[Graph], Graph], text: str) -> str:
     return "\n".join(line.strip() for line in write(found).splitlines()[1:])
 
 
+def names(graph: Graph) -> list[str]:
+    """Of its operations, in order."""
+    return [e.op.name for e in graph.eqns]
+
+
 def lines(text: str) -> str:
     return dedent(text).strip()
 

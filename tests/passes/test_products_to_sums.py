@@ -16,7 +16,7 @@ from ge2.passes.context import TUNING, Context, ProductsToSums
 from ge2.passes.linear_algebra import products_to_sums
 from tests.exhaustive import examples
 from tests.kernels.programs import needs_compiler
-from tests.passes.graphs import after, lines
+from tests.passes.graphs import after, lines, names
 
 EINSUMS = {
     "ij,j->i": ((130, 140), (140,)),
@@ -33,10 +33,6 @@ EINSUMS = {
 }
 DTYPES = {"f4": "f4", "f8": "f8", "f2": "f2", "bf16": BFLOAT16}
 ANY = Context(tuning=TUNING.__class__(products_to_sums=ProductsToSums(smallest=1, long=1)))
-
-
-def names(graph: Graph) -> list[str]:
-    return [e.op.name for e in graph.eqns]
 
 
 def same(spec: str, shapes: tuple[tuple[int, ...], ...], dtype: str, context: Context) -> Graph:

@@ -19,6 +19,7 @@ from ge2.passes.loops.absorb_peeled import whole
 from ge2.passes.loops.roll import roll
 from ge2.passes.loops.rolled_to_scan import stack
 from tests.exhaustive import examples
+from tests.passes.graphs import names
 
 rng = np.random.default_rng(0)
 N = 36
@@ -37,10 +38,6 @@ def passed(f, *args):
     for a, b in zip(graph(*given), closed.graph(*given), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-11, atol=1e-12)
     return graph
-
-
-def names(graph):
-    return [e.op.name for e in graph.eqns]
 
 
 def scans(graph):

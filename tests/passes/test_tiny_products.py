@@ -7,10 +7,10 @@ import pytest
 
 import ge2
 from ge2.compile.catalog import interpret
-from ge2.ir import Graph, verify
+from ge2.ir import verify
 from ge2.passes.linear_algebra import tiny_products
 from ge2.passes.simplify import simplify
-from tests.passes.graphs import after, lines
+from tests.passes.graphs import after, lines, names
 
 EINSUMS = {
     "nij,njk->nik": ((300, 4, 3), (300, 3, 5)),
@@ -20,10 +20,6 @@ EINSUMS = {
     "abij,abjk->abik": ((20, 30, 2, 2), (20, 30, 2, 8)),
     "nijk,njkl->nil": ((300, 4, 2, 3), (300, 2, 3, 5)),
 }
-
-
-def names(graph: Graph) -> list[str]:
-    return [e.op.name for e in graph.eqns]
 
 
 @pytest.mark.parametrize("spec", EINSUMS)

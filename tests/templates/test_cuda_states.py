@@ -1,103 +1,16 @@
-"""States of reductions and scans in CUDA:
-
-NumPy's, for any split of the elements and any order of threads.
-"""
+"""Compensated sums and scans in CUDA: NumPy's, for any order of threads."""
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from ge2.base.arrays import COMPLEX128, FLOAT32, SHORT
-from ge2.targets.cuda.emit.words import HELD, STORED, headers
-from tests.exhaustive import examples
-from tests.templates.cuda_harness import ALL, REAL, built, launched, needs_compiler
-from tests.templates.test_folds import KINDS, START, drawn
-
-LOOP = """
-extern "C" {S} loop_{kind}_{t}(const {S} *x, int64_t n) {{
-    {T} m = ge2_{start}_{t}();
-    for (int64_t i = 0; i < n; i++) m = ge2_{kind}_{t}(m, x[i]);
-    return m;
-}}"""
-PARTS = """
-static ge2_indexed_{t} part_{kind}_{t}(const {S} *x, int64_t first, int64_t last, uint64_t seed) {{
-    if (last - first < 2) return first < last ? ge2_at_{t}(x[first], first) : ge2_first_{t}();
-    const int64_t at = first + (int64_t)((seed >> 33) % (uint64_t)(last - first + 1));
-    seed = seed * 6364136223846793005u + 1442695040888963407u;
-    if (at == first || at == last) return part_{kind}_{t}(x, first, last, seed);
-    const ge2_indexed_{t} a = part_{kind}_{t}(x, first, at, seed), b = part_{kind}_{t}(x, at, last, seed);
-    return seed >> 40 & 1 ? ge2_{kind}_{t}(a, b) : ge2_{kind}_{t}(b, a);
-}}
-extern "C" int64_t parts_{kind}_{t}(const {S} *x, int64_t n, uint64_t seed) {{
-    return part_{kind}_{t}(x, 0, n, seed).index;
-}}"""
-
-
-def text() -> str:
-    lines = []
-    for dtype in ALL:
-        for kind in KINDS:
-            form = PARTS if kind.startswith("arg") else LOOP
-            names = {"S": STORED[dtype], "T": HELD[dtype], "t": SHORT[dtype], "kind": kind}
-            if form is PARTS or dtype in REAL:
-                lines.append(form.format(**names, start=START.get(kind)))
-    body = "\n".join(lines)
-    return "\n".join(f'#include "ge2/{name}.cuh"' for name in headers(body)) + body + "\n"
-
-
-@pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    return built(text(), tmp_path_factory.mktemp("states"))
-
-
-def called(library: Any, form: str, kind: str, x: np.ndarray, *seed: int) -> Any:
-    run = library[f"{form}_{kind}_{SHORT[x.dtype]}"]
-    gives = np.dtype(np.int64) if kind.startswith("arg") else x.dtype
-    run.restype = np.ctypeslib.as_ctypes_type(np.uint8 if gives.kind == "b" else gives)
-    run.argtypes = [ctypes.c_void_p, ctypes.c_int64] + [ctypes.c_uint64] * len(seed)
-    return run(x.ctypes.data, x.size, *seed)
-
-
-@pytest.mark.exhaustive("kind")
-@needs_compiler
-@pytest.mark.parametrize("dtype", REAL, ids=str)
-@pytest.mark.parametrize("kind", START)
-def test_extremes_equal_numpy(kind: str, dtype: np.dtype, library: Any) -> None:
-    for n in (1, 2, 3, 17, 100):
-        for seed in range(20):
-            x = drawn(dtype, n, seed)
-            np.testing.assert_array_equal(called(library, "loop", kind, x), KINDS[kind](x))
-
-
-@needs_compiler
-def test_starts_are_the_bounds_of_the_dtype(library: Any) -> None:
-    for dtype in REAL:
-        nothing = np.empty(0, dtype)
-        bounds = (0, 1) if dtype.kind == "b" else (-np.inf, np.inf)
-        if dtype.kind in "iu":
-            bounds = (np.iinfo(dtype).min, np.iinfo(dtype).max)
-        assert (
-            called(library, "loop", "max", nothing),
-            called(library, "loop", "min", nothing),
-        ) == bounds
-
-
-@needs_compiler
-@settings(max_examples=examples(200), deadline=None)
-@given(st.sampled_from(ALL), st.integers(1, 40), st.integers(0, 2**32), st.integers(0, 2**63))
-def test_states_merge_in_any_order(
-    library: Any, dtype: np.dtype, n: int, seed: int, split: int
-) -> None:
-    x = drawn(dtype, n, seed)
-    for kind in ("argmax", "argmin"):
-        assert called(library, "parts", kind, x, split) == KINDS[kind](x)
+from ge2.targets.cuda.emit.words import STORED, headers
+from tests.templates.cuda_harness import launched
+from tests.templates.test_folds import drawn
 
 
 def test_compensated_sums(place: str) -> None:

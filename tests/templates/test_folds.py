@@ -1,4 +1,4 @@
-"""States of reductions in C: as NumPy's max, min, argmax and argmin, for any
+"""States of reductions in C and in CUDA: as NumPy's max, min, argmax and argmin, for any
 split of the elements.
 """
 
@@ -15,14 +15,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ge2.base.arrays import BOOL, COMPLEX, FLOAT32, FLOAT64, INTEGERS, SHORT
+from ge2.base.arrays import BOOL, COMPLEX, INTEGERS, SHORT
+from ge2.targets.cuda.emit.words import HELD, STORED, headers
 from tests.exhaustive import examples
+from tests.templates import cuda_harness
+from tests.templates.cuda_harness import ALL, REAL
 from tests.templates.harness import COMPILER, DTYPES, build, needs_compiler
 
-pytestmark = needs_compiler
 GCC = "gcc" in str(COMPILER) and platform.machine() == "x86_64"
-REAL = sorted((BOOL, *INTEGERS, FLOAT32, FLOAT64), key=SHORT.__getitem__)
-ALL = [*REAL, *sorted(COMPLEX, key=str)]
 KINDS = {"max": np.max, "min": np.min, "argmax": np.argmax, "argmin": np.argmin}
 START = {"max": "lowest", "min": "highest"}
 C_TYPES = {dtype: text for text, dtype in DTYPES.items() if text != "int"} | {BOOL: "uint8_t"}
@@ -30,14 +30,14 @@ C_TYPES = {dtype: text for text, dtype in DTYPES.items() if text != "int"} | {BO
 ROW = "{T} row_{kind}_{t}(const {T} *x, int64_t n) {{ return ge2_row_{kind}_{t}(x, n); }}"
 ROW_INDEX = "int64_t row_{kind}_{t}(const {T} *x, int64_t n) {{ return ge2_row_{kind}_{t}(x, n); }}"
 LOOP = """
-{T} loop_{kind}_{t}(const {T} *x, int64_t n) {{
+{api} {S} loop_{kind}_{t}(const {S} *x, int64_t n) {{
     {T} m = ge2_{start}_{t}();
-    _Pragma("omp simd reduction(ge2_{kind}_{t} : m)")
+    {simd}
     for (int64_t i = 0; i < n; i++) m = ge2_{kind}_{t}(m, x[i]);
     return m;
 }}"""
 PARTS = """
-static ge2_indexed_{t} part_{kind}_{t}(const {T} *x, int64_t first, int64_t last, uint64_t seed) {{
+static ge2_indexed_{t} part_{kind}_{t}(const {S} *x, int64_t first, int64_t last, uint64_t seed) {{
     if (last - first < 2) return first < last ? ge2_at_{t}(x[first], first) : ge2_first_{t}();
     const int64_t at = first + (int64_t)((seed >> 33) % (uint64_t)(last - first + 1));
     seed = seed * 6364136223846793005u + 1442695040888963407u;
@@ -45,9 +45,12 @@ static ge2_indexed_{t} part_{kind}_{t}(const {T} *x, int64_t first, int64_t last
     const ge2_indexed_{t} a = part_{kind}_{t}(x, first, at, seed), b = part_{kind}_{t}(x, at, last, seed);
     return seed >> 40 & 1 ? ge2_{kind}_{t}(a, b) : ge2_{kind}_{t}(b, a);
 }}
-int64_t parts_{kind}_{t}(const {T} *x, int64_t n, uint64_t seed) {{
+{api} int64_t parts_{kind}_{t}(const {S} *x, int64_t n, uint64_t seed) {{
     return part_{kind}_{t}(x, 0, n, seed).index;
 }}"""
+
+
+SIMD = '_Pragma("omp simd reduction(ge2_{kind}_{t} : m)")'
 
 
 def text() -> str:
@@ -57,9 +60,22 @@ def text() -> str:
             forms = (ROW_INDEX, PARTS) if kind.startswith("arg") else (ROW, LOOP)
             if dtype in COMPLEX:
                 forms = (PARTS,) if kind.startswith("arg") else ()
-            names = {"T": C_TYPES[dtype], "t": SHORT[dtype], "kind": kind, "start": START.get(kind)}
+            names = {"S": C_TYPES[dtype], "T": C_TYPES[dtype], "t": SHORT[dtype], "kind": kind}
+            names |= {"start": START.get(kind), "api": "", "simd": SIMD.format(**names)}
             lines += [form.format(**names) for form in forms]
     return "\n".join(lines) + "\n"
+
+
+def cuda_text() -> str:
+    lines, fixed = [], {"api": 'extern "C"', "simd": ""}
+    for dtype in ALL:
+        for kind in KINDS:
+            form = PARTS if kind.startswith("arg") else LOOP
+            names = {"S": STORED[dtype], "T": HELD[dtype], "t": SHORT[dtype], "kind": kind}
+            if form is PARTS or dtype in REAL:
+                lines.append(form.format(**names, **fixed, start=START.get(kind)))
+    body = "\n".join(lines)
+    return "\n".join(f'#include "ge2/{name}.cuh"' for name in headers(body)) + body + "\n"
 
 
 @pytest.fixture(scope="module")
@@ -69,8 +85,24 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 
 
 @pytest.fixture(scope="module")
-def library(built: tuple[Path, str]) -> Any:
+def in_c(built: tuple[Path, str]) -> Any:
     return ctypes.CDLL(str(built[0]))
+
+
+@pytest.fixture(scope="module")
+def in_cuda(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    return cuda_harness.built(cuda_text(), tmp_path_factory.mktemp("states"))
+
+
+WHERE = [
+    pytest.param("in_c", marks=needs_compiler),
+    pytest.param("in_cuda", marks=cuda_harness.needs_compiler),
+]
+
+
+@pytest.fixture(scope="module", params=WHERE)
+def library(request: pytest.FixtureRequest) -> Any:
+    return request.getfixturevalue(request.param)
 
 
 def called(library: Any, form: str, kind: str, x: np.ndarray, *seed: int) -> Any:
@@ -100,16 +132,24 @@ def drawn(dtype: np.dtype, size: int, seed: int) -> np.ndarray:
     return x
 
 
-@pytest.mark.parametrize("dtype", REAL, ids=str)
-def test_rows_and_loops_equal_numpy(dtype: np.dtype, library: Any) -> None:
+def equal_numpy(library: Any, form: str, kinds: Any, dtype: np.dtype) -> None:
     for n in (1, 2, 3, 15, 16, 17, 100, 511, 512, 513, 1024, 1500):
         for seed in range(4):
             x = drawn(dtype, n, seed)
-            for kind, function in KINDS.items():
-                for form in ("row",) if kind.startswith("arg") else ("row", "loop"):
-                    np.testing.assert_array_equal(
-                        called(library, form, kind, x), function(x), f"{form} {kind} of {n}"
-                    )
+            for kind in kinds:
+                found = called(library, form, kind, x)
+                np.testing.assert_array_equal(found, KINDS[kind](x), f"{form} {kind} of {n}")
+
+
+@needs_compiler
+@pytest.mark.parametrize("dtype", REAL, ids=str)
+def test_rows_equal_numpy(dtype: np.dtype, in_c: Any) -> None:
+    equal_numpy(in_c, "row", KINDS, dtype)
+
+
+@pytest.mark.parametrize("dtype", REAL, ids=str)
+def test_loops_equal_numpy(dtype: np.dtype, library: Any) -> None:
+    equal_numpy(library, "loop", START, dtype)
 
 
 @settings(max_examples=examples(60), deadline=None)

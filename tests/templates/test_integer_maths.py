@@ -1,4 +1,4 @@
-"""Integers and truth values in C equal NumPy's to the bit: all pairs of
+"""Integers and truth values in C and in CUDA equal NumPy's to the bit: all pairs of
 8 bits, edges and draws beyond.
 """
 
@@ -11,45 +11,42 @@ import numpy as np
 import pytest
 
 from ge2.base.arrays import BOOL, INTEGERS, SHORT
-from ge2.ir import ArrayType
-from ge2.ops.elementwise import ELEMENTWISE, IntegerPow
-from ge2.ops.pointlike import Elementwise, kind
-from tests.templates.harness import Loop, elementwise, needs_compiler
+from ge2.ops.elementwise import BY_NAME, IntegerPow
+from tests.templates import cuda_harness, harness
+from tests.templates.cuda_harness import Function, ops_of
 
-pytestmark = needs_compiler
 DTYPES = sorted((BOOL, *INTEGERS), key=SHORT.__getitem__)
 HEADERS = ["ge2/bool.h", "ge2/integer.h"]
-POWERS = tuple(IntegerPow(n) for n in (0, 1, 2, 3, 7, 16))
+I64 = np.dtype(np.int64)
 
 
 def c_type(dtype: np.dtype) -> str:
     return "uint8_t" if dtype == BOOL else f"{dtype.name}_t"
 
 
-def ops_of(dtype: np.dtype) -> list[Elementwise | IntegerPow]:
-    found: list[Any] = [op for op in ELEMENTWISE if kind(dtype) in op.takes]
-    return found if dtype == BOOL else [*found, *POWERS]
+def op_of(name: str) -> Any:
+    return BY_NAME.get(name) or IntegerPow(int(name[4:]))
 
 
-def in_c(op: Elementwise | IntegerPow, dtype: np.dtype) -> str:
+def in_c(name: str, dtype: np.dtype) -> str:
     """The expression of an op, typed as the writer of C types it."""
-    text = re.sub(r"(ge2_\w+)<(\w+)>\(\{0\}\)", r"\1({0}, \2)", op.lowering.expression)
-    return re.sub(r"(ge2_\w+)\(", rf"\1_{SHORT[dtype]}(", text) + f" /* {op.name} of {dtype} */"
+    text = re.sub(r"(ge2_\w+)<(\w+)>\(\{0\}\)", r"\1({0}, \2)", op_of(name).lowering.expression)
+    return re.sub(r"(ge2_\w+)\(", rf"\1_{SHORT[dtype]}(", text) + f" /* {name} of {dtype} */"
+
+
+def elementwise(functions: dict[Any, tuple[str, Function]], place: str) -> dict[Any, Any]:
+    """Functions of arrays, by the text in C or as they are in CUDA."""
+    if place != "c":
+        return cuda_harness.elementwise({key: f for key, (_, f) in functions.items()}, place)
+    listed = [(t, [*map(c_type, f.takes)], c_type(f.gives)) for t, f in functions.values()]
+    made = harness.elementwise(listed, HEADERS)
+    return {key: made[text] for key, (text, _) in functions.items()}
 
 
 @pytest.fixture(scope="module")
-def loops() -> dict[str, Loop]:
-    functions = []
-    for dtype in DTYPES:
-        for op in ops_of(dtype):
-            operands = [ArrayType((), dtype)] * count(op)
-            gives = c_type(op.infer(*operands)[0].dtype)
-            functions.append((in_c(op, dtype), [c_type(dtype)] * count(op), gives))
-    return elementwise(functions, HEADERS)
-
-
-def count(op: Elementwise | IntegerPow) -> int:
-    return len(op.partials) if isinstance(op, Elementwise) else 1
+def loops(any_place: str) -> dict[Any, Any]:
+    functions = {(d, n): (in_c(n, d), f) for d in DTYPES for n, f in ops_of(d).items()}
+    return elementwise(functions, any_place)
 
 
 def samples(dtype: np.dtype) -> np.ndarray:
@@ -66,22 +63,23 @@ def samples(dtype: np.dtype) -> np.ndarray:
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_every_op_equals_numpy(dtype: np.dtype, loops: dict[str, Loop]) -> None:
+def test_every_op_equals_numpy(dtype: np.dtype, loops: dict[Any, Any]) -> None:
     x = samples(dtype)
     a, b = (part.ravel() for part in np.meshgrid(x, x))
-    for op in ops_of(dtype):
-        operands = (a, b) if count(op) == 2 else (x,)
-        if op.name == "pow":
+    for name, function in ops_of(dtype).items():
+        operands = (a, b) if len(function.takes) == 2 else (x,)
+        if name == "pow":
             operands = tuple(part[b >= 0] for part in operands)  # NumPy refuses the others
         with np.errstate(all="ignore"):
-            want = op.reference(*operands)
-        got = loops[in_c(op, dtype)](*operands)
-        np.testing.assert_array_equal(got.view(want.dtype), want, err_msg=op.name)
+            want = op_of(name).reference(*operands)
+        got = loops[dtype, name](*operands)
+        np.testing.assert_array_equal(got.view(want.dtype), want, err_msg=name)
 
 
-def test_a_negative_power_is_rounded_towards_zero() -> None:
+def test_a_negative_power_is_rounded_towards_zero(any_place: str) -> None:
     a, b = (part.ravel() for part in np.meshgrid(np.arange(-5, 6), [-1, -2, -63]))
-    got = elementwise([("ge2_pow_i64", ["int64_t"] * 2, "int64_t")], HEADERS)["ge2_pow_i64"](a, b)
+    text = "ge2_pow_i64({0}, {1})"
+    loops = elementwise({"pow": (text, Function(text, (I64, I64), I64))}, any_place)
     with np.errstate(all="ignore"):
         want = np.where(a == 0, 0, a.astype(float) ** b).astype(np.int64)
-    np.testing.assert_array_equal(got, want)
+    np.testing.assert_array_equal(loops["pow"](a, b), want)

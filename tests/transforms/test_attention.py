@@ -40,6 +40,7 @@ from tests.kernels.attention_cases import (
     seen,
     softmax,
 )
+from tests.passes.graphs import names
 
 SHAPE, GPU = (2, 2, 9, 64), frozenset(("cuda",))
 CASES: dict[str, tuple[Attention, tuple[int, ...], tuple[int, ...]]] = {
@@ -65,10 +66,6 @@ def arguments(name: str, dtype: Any = BF16) -> list[Any]:
 
 def graph_of(function: Callable[..., Any], *xs: Any) -> Graph:
     return ge2.make_jaxpr(function)(*xs).graph
-
-
-def names(graph: Graph) -> list[str]:
-    return [e.op.name for e in graph.eqns]
 
 
 def floating(xs: Any) -> tuple[int, ...]:

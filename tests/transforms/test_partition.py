@@ -28,6 +28,7 @@ from ge2.transforms.graphs.partition import (
     twins,
 )
 from tests.exhaustive import examples
+from tests.passes.graphs import names
 from tests.transforms.functions import FUNCTIONS, close, points
 
 FEW = settings(max_examples=examples(60), deadline=None)
@@ -130,10 +131,6 @@ def saved_bytes(forward: Graph, count: int) -> int:
     at = len(forward.outputs) - count
     held = {*forward.inputs, *forward.outputs[:at]}
     return sum(a.type.nbytes for a in set(forward.outputs[at:]) - held)
-
-
-def names(graph: Graph) -> list[str]:
-    return [e.op.name for e in graph.eqns]
 
 
 def test_a_chain_of_elementwise_work_is_computed_again_from_its_input():

@@ -10,7 +10,18 @@ from ge2.base.arrays import INEXACT
 from ge2.base.record import record
 from ge2.base.source import Source
 from ge2.compile.pipeline import Search
-from ge2.ir import Atom, Eqn, Graph, Literal, Var, makers_of, rename, without_dead_code
+from ge2.ir import (
+    Atom,
+    Eqn,
+    Graph,
+    Literal,
+    Var,
+    anew,
+    makers_of,
+    rename,
+    renamed,
+    without_dead_code,
+)
 from ge2.ops.graphs.loops import ScanLoop
 from ge2.ops.graphs.region import Region, readers_of
 from ge2.ops.shape import Barrier
@@ -295,12 +306,9 @@ def repeated(graph: Graph, again: Sequence[Eqn], at: int, after: Var | None) -> 
         outs = tuple(Var(v.type) for v in tied)
         eqns.append(Eqn(Barrier(), tuple(tied), outs, again[-1].source))
         env.update(zip(read, outs, strict=False))
-    for eqn in again:
-        fresh = tuple(Var(v.type) for v in eqn.outs)
-        eqns.append(Eqn(eqn.op, rename(env, eqn.inputs), fresh, eqn.source))
-        env.update(zip(eqn.outs, fresh, strict=True))
+    eqns += [anew(env, e) for e in again]
     late = {v: a for v, a in env.items() if v in made}
-    eqns += [Eqn(e.op, rename(late, e.inputs), e.outs, e.source) for e in graph.eqns[at:]]
+    eqns += [renamed(late, e) for e in graph.eqns[at:]]
     return Graph(graph.inputs, tuple(eqns), graph.outputs, graph.consts)
 
 
@@ -453,15 +461,11 @@ def remaking(
             known = Var(v.type)
             part.append((known, there[v]))
         env[v] = known
-    eqns = []
-    for e in again:
-        outs = tuple(Var(v.type) for v in e.outs)
-        eqns.append(Eqn(e.op, rename(env, e.inputs), outs, e.source))
-        env.update(zip(e.outs, outs, strict=True))
+    eqns = [anew(env, e) for e in again]
     old = next(inner for inner, outer in parts[2] if outer is stack)
     elements = [pair for pair in parts[2] if pair[1] is not stack]
     new = {old: env[value]}  # type: ignore[index]
-    eqns += [Eqn(e.op, rename(new, e.inputs), e.outs, e.source) for e in op.body.eqns]
+    eqns += [renamed(new, e) for e in op.body.eqns]
     given = [*parts[0], *parts[1], *elements]
     body = Graph(tuple(v for v, _ in given), tuple(eqns), rename(new, op.body.outputs))
     return Eqn(

@@ -12,6 +12,7 @@ from ge2.base.config import config
 from ge2.base.detect import toolchain
 from ge2.base.record import record
 from ge2.ir import (
+    Atom,
     Axes,
     Batched,
     Cotangents,
@@ -25,6 +26,7 @@ from ge2.ir import (
     Pushed,
     Values,
     Var,
+    anew,
     rename,
 )
 from ge2.ops.attention import FEATURE, graphs
@@ -487,13 +489,10 @@ def counted(dot: Eqn, side: int) -> tuple[Eqn, ...]:
 
 def renamed(graph: Graph) -> Graph:
     """The graph with values of its own."""
-    env = {v: Var(v.type) for v in graph.inputs}
-    eqns = list[Eqn]()
-    for e in graph.eqns:
-        outs = tuple(Var(v.type) for v in e.outs)
-        eqns.append(Eqn(e.op, rename(env, e.inputs), outs, e.source))
-        env.update(zip(e.outs, outs, strict=True))
-    return Graph(tuple(env[v] for v in graph.inputs), tuple(eqns), rename(env, graph.outputs))
+    inputs = tuple(Var(v.type) for v in graph.inputs)
+    env: dict[Var, Atom] = dict(zip(graph.inputs, inputs, strict=True))
+    eqns = tuple([anew(env, e) for e in graph.eqns])
+    return Graph(inputs, eqns, rename(env, graph.outputs))
 
 
 def fits(form: Form, wanted: frozenset[str]) -> bool:

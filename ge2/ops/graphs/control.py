@@ -416,11 +416,11 @@ class Checkpoint(OfGraph):
 def whole(forward: Graph, backward: Graph, residuals: int) -> Graph:
     """Forward and backward as one graph of (inputs, cotangents) to cotangents."""
     kept = forward.outputs[len(forward.outputs) - residuals :]
-    renamed = dict(zip(backward.inputs, kept, strict=False))
-    eqns = [Eqn(e.op, rename(renamed, e.inputs), e.outs, e.source) for e in backward.eqns]
+    names = dict(zip(backward.inputs, kept, strict=False))
+    eqns = [renamed(names, e) for e in backward.eqns]
     made = {v for e in forward.eqns for v in e.outs}
     eqns = [e for e in eqns if made.isdisjoint(e.outs)]  # constants that both halves make
-    outputs = rename(renamed, backward.outputs)
+    outputs = rename(names, backward.outputs)
     return Graph((*forward.inputs, *backward.inputs[residuals:]), (*forward.eqns, *eqns), outputs)
 
 

@@ -25,6 +25,7 @@ from ge2.ir import (
     Values,
     Var,
     rename,
+    renamed,
     without_dead_code,
 )
 from ge2.ops.graphs.control import (
@@ -211,7 +212,7 @@ class CustomJvp(OfGraph):
         names: dict[Var, Atom] = dict(
             zip(joint.inputs[n:], (e.outs[0] for e in zeros), strict=False)
         )
-        eqns = [Eqn(e.op, rename(names, e.inputs), e.outs, e.source) for e in joint.eqns]
+        eqns = [renamed(names, e) for e in joint.eqns]
         inputs = (*joint.inputs[:n], *joint.inputs[len(self.rule.inputs) :])
         reverse = Graph(inputs, (*zeros, *eqns), rename(names, joint.outputs))
         return CustomJvpSaving(self.jaxpr, self.rule, without_dead_code(reverse), chosen)

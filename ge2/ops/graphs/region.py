@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence, Set
+from dataclasses import replace
 from typing import Any, Final, TypeGuard, final
 
 import numpy as np
@@ -26,6 +27,7 @@ from ge2.ir import (
     Var,  # fmt: skip
     read,  # fmt: skip
     rename,  # fmt: skip
+    renamed,
 )
 from ge2.ops.dot import DotGeneral
 from ge2.ops.elementwise import WHERE, ConvertElementType
@@ -247,6 +249,24 @@ def read_by(graph: Graph) -> set[Atom]:
     return {a for e in graph.eqns for a in e.inputs} | set(graph.outputs)
 
 
+def writing_twice(eqn: Eqn, x: Atom, copy: Var) -> Eqn | None:
+    """A region that writes one of its results into another array as well; None of a result that is
+    not made element by element, or of what is no region.
+    """
+    op = eqn.op
+    if not is_loop(op) or x not in eqn.outs:
+        return None
+    graph, inner = op.graph, op.graph.outputs[eqn.outs.index(x)]
+    made = (at for e, at in zip(graph.eqns, op.axes, strict=True) if inner in e.outs)
+    at = next(made, ())
+    if not at or len(at) != inner.type.ndim:
+        return None
+    same = Eqn(ConvertElementType(inner.type.dtype), (inner,), (Var(inner.type),), eqn.source)
+    graph = replace(graph, eqns=(*graph.eqns, same), outputs=(*graph.outputs, *same.outs))
+    again = replace(op, graph=graph, axes=(*op.axes, at))
+    return replace(eqn, op=again, outs=(*eqn.outs, copy))
+
+
 def readers_of(graph: Graph) -> dict[Atom, list[Eqn]]:
     """The equations that read each value, in their order."""
     found: dict[Atom, list[Eqn]] = {}
@@ -266,7 +286,7 @@ def reading_ends(forward: Graph, backward: Graph, count: int) -> Half:
     pairs = list(zip(backward.inputs, forward.outputs[at:], strict=False))
     names = {v: ends[a] for v, a in pairs if a in ends}
     rest = [(v, a) for v, a in pairs if a not in ends]
-    eqns = tuple(Eqn(e.op, rename(names, e.inputs), e.outs, e.source) for e in backward.eqns)
+    eqns = tuple(renamed(names, e) for e in backward.eqns)
     given = [results.pop(a) if a in results else Var(a.type) for a in forward.outputs[:at]]
     read = (*forward.inputs, *given, *(v for v, _ in rest), *backward.inputs[count:])
     first = Graph(forward.inputs, forward.eqns, (*forward.outputs[:at], *(a for _, a in rest)))

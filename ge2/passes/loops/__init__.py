@@ -11,7 +11,20 @@ from typing import final
 
 import numpy as np
 
-from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Op, Var, makers_of, rename, without_dead_code
+from ge2.ir import (
+    Atom,
+    Dims,
+    Eqn,
+    Graph,
+    Literal,
+    Op,
+    Var,
+    anew,
+    makers_of,
+    rename,
+    renamed,
+    without_dead_code,
+)
 from ge2.ir.graph import DIVISION, FREE
 from ge2.ops.dot import DotGeneral
 from ge2.ops.elementwise import ADD
@@ -32,8 +45,7 @@ def trim(graph: Graph, context: Context = NOTHING) -> Graph:
     same: dict[Var, Atom] = {}
     eqns: list[Eqn] = []
     for eqn in graph.eqns:
-        if not same.keys().isdisjoint(eqn.inputs):
-            eqn = Eqn(eqn.op, rename(same, eqn.inputs), eqn.outs, eqn.source)
+        eqn = renamed(same, eqn)
         if isinstance(eqn.op, ScanLoop) and not any(e.op.effect for e in eqn.op.body.eqns):
             eqns += Scan(eqn, read, makers, context).run()
         elif isinstance(eqn.op, Cond):
@@ -72,7 +84,7 @@ def of_results(branch: Graph, kept: Sequence[int], first: Sequence[int]) -> Grap
     """A branch that returns the results in `kept`; input k is the same value as input first[k]."""
     inputs = [v for k, v in enumerate(branch.inputs) if first[k] == k]
     env: dict[Var, Atom] = {v: branch.inputs[first[k]] for k, v in enumerate(branch.inputs)}
-    eqns = tuple(Eqn(e.op, rename(env, e.inputs), e.outs, e.source) for e in branch.eqns)
+    eqns = tuple(renamed(env, e) for e in branch.eqns)
     outputs = rename(env, [branch.outputs[i] for i in kept])
     return without_dead_code(Graph(tuple(inputs), eqns, outputs, branch.consts))
 
@@ -172,9 +184,7 @@ class Scan:
             if not (known and reads) or eqn.op.effect or any(v.type.weak for v in eqn.outs):
                 stays.append(eqn)
                 continue
-            fresh = tuple(Var(v.type) for v in eqn.outs)
-            moved.append(Eqn(eqn.op, rename(outer, eqn.inputs), fresh, eqn.source))
-            outer.update(zip(eqn.outs, fresh, strict=True))
+            moved.append(anew(outer, eqn))
             stays.append(eqn)
         heavy = [
             e for e in self.body.eqns if e.op.cost is not FREE and all(v in outer for v in e.outs)

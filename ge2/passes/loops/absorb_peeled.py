@@ -10,9 +10,22 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import final
 
-from ge2.ir import ArrayType, Atom, Eqn, Graph, Literal, Var, makers_of, rename, without_dead_code
+from ge2.ir import (
+    ArrayType,
+    Atom,
+    Eqn,
+    Graph,
+    Literal,
+    Var,
+    anew,
+    makers_of,
+    rename,
+    renamed,
+    without_dead_code,
+)
 from ge2.ops.elementwise import ADD, MUL
 from ge2.ops.graphs.loops import RepeatLoop, apart
 from ge2.ops.shape import BroadcastInDim
@@ -241,7 +254,7 @@ def begun(loop: Loop, i: int, total: Eqn, rest: Atom, cone: Sequence[Eqn]) -> tu
     carry, end, first = Var(rest.type), Var(rest.type), fill(number, rest.type, loop.eqn)
     own = [v for v in loop.elements if any(v in e.inputs for e in (*cone, total))]
     fresh: dict[Var, Atom] = {v: Var(v.type) for v in own}
-    moved = [Eqn(e.op, rename(fresh, e.inputs), e.outs, e.source) for e in cone]
+    moved = [renamed(fresh, e) for e in cone]
     moved.append(Eqn(total.op, rename({**fresh, rest: carry}, total.inputs), (old,), total.source))  # type: ignore[dict-item]
     others = [e for e in loop.body.eqns if e is not total and e not in cone]
     read = {a for e in others for a in e.inputs} | set(loop.body.outputs)
@@ -272,12 +285,8 @@ def at_end(loop: Loop, eqns: Sequence[Eqn], result: Var, values: Mapping[Atom, A
         zip(loop.body.inputs, loop.eqn.inputs[: loop.op.consts], strict=False)
     )
     env.update(values)  # type: ignore[arg-type]
-    found = list[Eqn]()
-    for eqn in eqns:
-        outs = (result,) if eqn is eqns[-1] else tuple(Var(v.type) for v in eqn.outs)
-        found.append(Eqn(eqn.op, rename(env, eqn.inputs), outs, eqn.source))
-        env.update(zip(eqn.outs, outs, strict=True))
-    return found
+    *before, last = [anew(env, eqn) for eqn in eqns]
+    return [*before, replace(last, outs=(result,))]
 
 
 def nothing(type_: ArrayType) -> Literal:
@@ -319,7 +328,7 @@ def longer(
 def replaced(loop: Loop, eqns: Sequence[Eqn], names: Mapping[Var, Atom]) -> Graph:
     """The graph with other equations for the loop, after which values have other names."""
     graph, at = loop.graph, loop.at
-    after = [Eqn(e.op, rename(names, e.inputs), e.outs, e.source) for e in graph.eqns[at + 1 :]]
+    after = [renamed(names, e) for e in graph.eqns[at + 1 :]]
     outputs = rename(names, graph.outputs)
     return without_dead_code(
         Graph(graph.inputs, (*graph.eqns[:at], *eqns, *after), outputs, graph.consts)

@@ -30,6 +30,7 @@ from ge2.ir import (
     applied,
     makers_of,
     rename,
+    renamed,
     without_dead_code,
 )
 from ge2.ops.graphs.loops import RepeatLoop, ScanLoop, apart, stacked
@@ -245,7 +246,7 @@ class Stacking:
         self.scans = 0
 
     def take(self, eqn: Eqn) -> None:
-        eqn = Eqn(eqn.op, rename(self.names, eqn.inputs), eqn.outs, eqn.source)
+        eqn = renamed(self.names, eqn)
         if isinstance(eqn.op, RepeatLoop) and self.scan(eqn, eqn.op):
             self.scans += 1
         elif not (isinstance(eqn.op, Concatenate) and self.joined(eqn, eqn.op)):

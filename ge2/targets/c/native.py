@@ -31,6 +31,7 @@ from ge2.program import (
     Step,
     announce,
     bytes_behind,
+    computing,
     is_too_long,
     kernel_seconds,
 )
@@ -79,6 +80,7 @@ class Native:
     def child(self, program: Program) -> Native:
         """Returns what writes a program that a loop of this one runs, into the same file."""
         small = sum(map(made, program.steps)) <= self.tuning.loops.small
+        small = small and not any(map(self.is_long, program.steps))
         threads = ALONE if small else self.caps.threads
         child = Native(program, replace(self.caps, threads=threads), self.title)
         child.depth = self.depth + 1
@@ -95,6 +97,14 @@ class Native:
         self.sources += own
         child.sources = self.sources
         return child
+
+    def is_long(self, step: Step) -> bool:
+        """True of a region that threads share even if all that it makes is in arrays that are there."""
+        if not isinstance(step.eqn.op, Region):
+            return False
+        done = computing(step.eqn)
+        work = done.flops + self.caps.speed.functions * done.transcendentals
+        return work >= self.tuning.loops.shared
 
     def segment(self, steps: Sequence[Step], direct: bool, inner: str = "") -> Segment:
         """Steps as a function of the file; `inner` names one that another calls."""

@@ -87,6 +87,9 @@ class Rowwise:
     # and where rows are many: fewer rows are then under way, of which more is in the cache for later
     long_block: int = 1024
     rounds_long: int = 8  # times that these read a row
+    rounds_again_long: int = (
+        4  # the same where a row is read again, and small blocks' are not cached
+    )
     in_shared: int = 512  # threads of a row in shared memory
     # elements of a row that a thread has at most; where blocks go from row to row, and keep sums
     held: int = 16
@@ -124,17 +127,6 @@ class Rowwise:
 
 @final
 @record
-class Halves:
-    """Regions that are two kernels, which each make large values that both need, in place of an array."""
-
-    times: int = 8  # as many bytes a value has as all arrays that it is made of, at least
-    cheap: int = (
-        200  # simple instructions of an element, at most: writing and reading 4 bytes cost more
-    )
-
-
-@final
-@record
 class Columns:
     """Kernels whose threads lie along what is kept."""
 
@@ -143,6 +135,7 @@ class Columns:
     row: int = 64  # packs from which on blocks are parts of rows
     blocks: int = 1 << 15  # of a row, at most
     registers: int = 512  # bytes of arrays that a thread may hold, about half of its registers
+    kept: int = 256  # bytes of sums, and of what rows have in common, that eight elements may take
     unrolled: int = 4  # rows of which a thread reads at once
     # of so few bytes, of which so few values are computed: 16 bytes of a thread on their way read
     # 2.5 of an H200's 3.7 TB/s
@@ -579,7 +572,6 @@ class Tuning:
     concurrent: Concurrent = Concurrent()
     rowwise: Rowwise = Rowwise()
     columns: Columns = Columns()
-    halves: Halves = Halves()
     narrow_columns: NarrowColumns = NarrowColumns()
     requests: Requests = Requests()
     parts: Parts = Parts()

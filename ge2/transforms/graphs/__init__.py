@@ -27,6 +27,7 @@ from ge2.ir import (
     Var,
     current,
     rename,
+    renamed,
     type_of,
 )
 from ge2.ir.graph import Derive, GraphOp
@@ -453,7 +454,7 @@ def batch_equation(
     derive: Derive,
 ) -> None:
     if not any(a in env for a in eqn.inputs):
-        trace.eqns.append(Eqn(eqn.op, rename(names, eqn.inputs), eqn.outs, eqn.source))
+        trace.eqns.append(renamed(names, eqn))
         return
     trace.source = eqn.source
     xs: list[Any] = []

@@ -9,7 +9,7 @@ from typing import Any, Final, final
 
 import numpy as np
 
-from ge2.base.arrays import COMPLEX, FLOATS
+from ge2.base.arrays import COMPLEX, FLOATS, HALF, INEXACT
 from ge2.base.errors import VerifyError
 from ge2.base.record import collector_paused, record
 from ge2.base.source import Source
@@ -48,8 +48,8 @@ from ge2.ops.elementwise import (
 from ge2.ops.graphs.control import Rule
 from ge2.ops.index import Gather
 from ge2.ops.pointlike import Pointlike
-from ge2.ops.reduce import ArgReduce, Reduce, ReduceSum
-from ge2.ops.shape import BroadcastInDim, Concatenate, Pad, Reshape, Transpose
+from ge2.ops.reduce import ArgReduce, Reduce, ReduceMax, ReduceMin, ReduceSum
+from ge2.ops.shape import BroadcastInDim, Concatenate, Iota, Pad, Reshape, Transpose
 from ge2.trace import tidy
 from ge2.transforms.graphs.policies import (
     by_label,
@@ -548,3 +548,50 @@ def is_sum(eqn: Eqn, sums: set[Atom], positive: set[Atom]) -> bool:
         return False
     total, by = eqn.inputs if a in sums or op is DIV else eqn.inputs[::-1]
     return total in sums and (by in positive or is_positive(by))
+
+
+# -------- What it costs to compute an equation of a region again, and whether its bits may differ.
+
+VIEWS: Final = (BroadcastInDim, Reshape, Transpose)
+COMPARED: Final = ("eq", "ne")
+
+
+def compares(eqn: Eqn) -> bool:
+    """True of what asks where a value equals another: made twice, it may differ in its last bit."""
+    return eqn.op.name in COMPARED and eqn.inputs[0].type.dtype in INEXACT
+
+
+def exact(a: Atom, makers: Mapping[Var, Eqn]) -> bool:
+    """True of an element of what a region reads, the largest or smallest of those, and either with
+    more bits: nothing is rounded on the way to it.
+    """
+    eqn = makers.get(a) if isinstance(a, Var) else None
+    if eqn is None:
+        return True
+    op, x = eqn.op, eqn.inputs[0] if eqn.inputs else None
+    plain = isinstance(op, (*VIEWS, ReduceMax, ReduceMin)) or (
+        isinstance(op, ConvertElementType) and (x is None or widens(x.type.dtype, op.dtype))
+    )
+    return plain and x is not None and exact(x, makers)
+
+
+def widens(old: np.dtype, new: np.dtype) -> bool:
+    return old == new or (old in HALF and new in FLOATS and new not in HALF)
+
+
+def work_in_bytes(eqn: Eqn, makers: Mapping[Var, Eqn] | None = None) -> int:
+    """The bytes that could be moved while an equation is computed again; `makers`: of the values of
+    its region, where what is exact may be compared again.
+    """
+    op = eqn.op
+    if isinstance(op, VIEWS) or (isinstance(op, Iota | Pointlike) and not reads_arrays(eqn)):
+        return 0
+    if not isinstance(op, Pointlike) or op.effect or len(eqn.outs) != 1:
+        return NEVER
+    if compares(eqn) and (makers is None or not all(exact(a, makers) for a in eqn.inputs)):
+        return NEVER
+    return eqn.outs[0].type.nbytes // (8 if op.cost.transcendental else 32) + 1
+
+
+def reads_arrays(eqn: Eqn) -> bool:
+    return any(isinstance(a, Var) for a in eqn.inputs)

@@ -13,7 +13,7 @@ from ge2.base.arrays import BFLOAT16, FLOAT32
 from ge2.base.record import record
 from ge2.codegen.kernel_values import Param
 from ge2.codegen.text import Argument, Operand, Text, leaves
-from ge2.ir import ArrayType, Atom, Dims, Eqn, Graph, Names, Var, rename
+from ge2.ir import ArrayType, Atom, Dims, Eqn, Graph, Names, Var, anew, rename
 from ge2.ops.attention.form import Form
 from ge2.ops.attention.graphs import inputs_of
 from ge2.ops.attention.ops import Tiling
@@ -81,10 +81,7 @@ def region_of(graph: Graph) -> tuple[Region, tuple[Var, ...]] | None:
         if not isinstance(op, Region) or op.kind != "pointwise" or op.space != long:
             return None
         env.update(zip(op.graph.inputs, rename(env, e.inputs), strict=True))  # type: ignore[arg-type]
-        for each in op.graph.eqns:
-            outs = tuple(Var(v.type) for v in each.outs)
-            eqns.append(Eqn(each.op, rename(env, each.inputs), outs, each.source))  # type: ignore[arg-type]
-            env.update(zip(each.outs, outs, strict=True))
+        eqns += [anew(env, each) for each in op.graph.eqns]
         axes += op.axes
         env.update(zip(e.outs, rename(env, op.graph.outputs), strict=True))  # type: ignore[arg-type]
     made = {v for e in eqns for v in e.outs}

@@ -53,7 +53,8 @@ class Shape:
 @final
 class Plan:
     """`where` a row is while it is computed; `again`: how costly what is made again may be;
-    `alone`: one block has all rows, and knows what is folded over them.
+    `alone`: one block has all rows, and knows what is folded over them; `packed`: a thread may have
+    neighbours along the last axis of several.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class Plan:
         again: int,
         where: str,
         alone: bool = False,
+        packed: bool = True,
     ) -> None:
         self.problem, self.chip, self.alone, axes = problem, chip, alone, problem.axes
         self.tuning = chip.tuning.rowwise
@@ -78,8 +80,8 @@ class Plan:
         self.across = bool(across)
         self.places = Places(axes, problem.operands, [*self.groups, *self.walked, *self.row])
         self.places.constant = frozenset(self.row) if resident else frozenset()
-        # of a row along several axes that is not held packs lie along the last
-        lane = self.row[-1] if len(self.row) == 1 or (self.row and where == READ_AGAIN) else -1
+        # of several axes packs lie along the last
+        lane = self.row[-1] if self.row and (packed or len(self.row) == 1) else -1
         self.lane = self.places.lane = lane
         self.length = math.prod(axes.sizes[a] for a in self.row)
         self.count = math.prod(axes.sizes[a] for a in self.walked)
@@ -89,12 +91,16 @@ class Plan:
         specs = [Spec(tuple(axes), role) for axes, role in roles if axes]
         # A block has one group: what is alike in all groups is made in each, where it is read.
         group = Spec(tuple(self.groups), "group") if self.groups else None
-        self.held = {p for p in lying if resident and (self.depends(p) or not self.lead)}
+        held = [p for p in lying if resident and self.lies(p)]
+        self.held = {p for p in held if self.depends(p) or not self.lead}
+        self.common = set[Param]()
         parts = [part(problem, w, self.places.order) for w in problem.folded]
         if not self.across:
             self.sink()
         self.root = nest(problem.works, specs, again, group)
         self.said = Statements(problem, self.places, self.root)
+        self.common = self.shared_by_rows()
+        self.held |= self.common
         self.shape = self.shaped()
         self.ahead = self.read_ahead() if self.across else []
         self.splits, self.blocks = self.spread(parts)
@@ -178,6 +184,25 @@ class Plan:
         strides = self.problem.axes.strides[p]
         return any(strides.get(a) for a in (*self.walked, *self.groups))
 
+    def shared_by_rows(self) -> set[Param]:
+        """The arrays of which all rows that a block walks to read the same elements, not side by side:
+        those are read once, as columns of points are, where registers hold them.
+        """
+        if not self.across or not self.resident or self.in_shared or self.alone or self.lane < 0:
+            return set()
+        strides, problem = self.problem.axes.strides, self.problem
+        found = {
+            p
+            for p in strides
+            if strides[p].get(self.lane, 0) > 1
+            and p not in problem.outs
+            and p not in problem.placed
+            and not self.depends(p)
+            and p.var.type.dtype.itemsize == 4
+        }
+        room = 2 * self.tuning.words / self.tuning.summed
+        return found if self.sums() and self.words() + len(found) <= room else set()
+
     def words(self, alive: bool = False) -> float:
         """Registers that an element of a row takes: arrays, values between stages, sums over rows;
         `alive`: at once, for values between stages are made of the arrays.
@@ -214,7 +239,7 @@ class Plan:
             return Shape(team, team, -(-n // (team * pack)))
         if not self.resident:
             many = self.count >= 2 * self.chip.multiprocessors
-            long = n >= self.tuning.rounds_long * self.tuning.long_block * pack
+            long = n >= self.rounds_long() * self.tuning.long_block * pack
             block = self.tuning.long_block if long else self.tuning.block
             widest = block if many else self.tuning.largest
             widest = WARP if self.in_passing() else widest
@@ -227,7 +252,7 @@ class Plan:
             return Shape(1, self.tuning.block, -(-n // pack))
         few, words = self.tuning.held, self.tuning.words
         if self.sums():
-            few, words = self.tuning.summed, 2 * words
+            few, words = self.tuning.summed // (2 if self.common else 1), 2 * words
         most = max(min(few, int(words / max(self.words(), 0.5))), pack)
         team = min(max(power(-(-n // most)), min(32, power(-(-n // pack)))), self.tuning.largest)
         if n <= min(most, self.tuning.brief) and self.plenty():
@@ -242,6 +267,16 @@ class Plan:
         if self.groups:
             block = min(block, max(power(self.count) * team, WARP))
         return Shape(team, max(team, block), -(-n // (team * pack)))
+
+    def rounds_long(self) -> int:
+        """Times that many threads of a row read it at least: fewer where the rows that small blocks
+        are at would not be in the cache when they are read again.
+        """
+        read = [p for p in self.said.read_in(list(self.root.everything())) if self.depends(p)]
+        each = self.length * sum(p.var.type.dtype.itemsize for p in read)
+        blocks = self.chip.multiprocessors * (self.chip.threads // self.tuning.block)
+        again = self.stages() and min(blocks, self.count) * each > self.chip.l2
+        return self.tuning.rounds_again_long if again else self.tuning.rounds_long
 
     def fitting(self, team: int) -> int:
         """Elements of a pack: half as many where fewer threads are then without any."""
@@ -339,7 +374,7 @@ class Plan:
 
     def read_wide(self) -> set[Param]:
         """Arrays of half types whose rows are held as floats, since several stages read them."""
-        if self.across or not self.resident:
+        if self.across or not self.resident or self.in_shared:
             return set()
         loops = self.inner_loops()
         times = Counter(p for c in loops for p in self.said.read_in(c.works))
@@ -526,12 +561,15 @@ def planned(make: Callable[[], Problem], whole: frozenset[int], chip: Chip) -> P
     besides; None if none fits.
     """
     first, tuning = make(), chip.tuning.rowwise
-    # what is made again rather than kept, where a row is, and whether one block has all
-    plans = [(again, where, False) for again, where in ((tuning.again, REGISTERED), *PLACES)]
+    # what is made again rather than kept, where a row is, whether one block has all, and whether
+    # neighbours are read at once: of rows along several axes that fit nowhere else none are
+    each = (tuning.again, REGISTERED)
+    plans = [(*how, False, True) for how in (each, *PLACES)]
     if few(first, whole, tuning):
-        plans.insert(0, (tuning.again, REGISTERED, True))
-    for n, (again, where, alone) in enumerate(plans):
-        plan = Plan(make() if n else first, whole, chip, again, where, alone)
+        plans.insert(0, (*each, True, True))
+    plans += [(*each, False, False)] * (len(whole) > 1)
+    for n, (again, where, alone, packed) in enumerate(plans):
+        plan = Plan(make() if n else first, whole, chip, again, where, alone, packed)
         if plan.fits:
             return plan
     return None

@@ -141,7 +141,7 @@ class Rows:
         """
         rows, takes = list[Text](), list[Text]()
         lines, offset = list[Text](), 0
-        copies = [self.place(), *self.beyond()]
+        copies = self.placed()
         for p in self.plan.ahead:
             name, wide = self.places.array(p), min(self.places.wide(p), self.pack)
             at = f"room + {offset}" if offset else "room"
@@ -155,11 +155,11 @@ class Rows:
             offset += self.plan.room([p])
         return Fetch(tuple(lines), split, tuple(copies), tuple(rows), tuple(takes))
 
-    def beyond(self) -> list[Text]:
-        """A thread has less of a row than others."""
-        if not self.ragged:
-            return []
-        return [self.past(self.places.letters[self.lane])]
+    def placed(self) -> list[Text]:
+        """The place of pack k of a thread, and the end of its packs where it has less than others."""
+        if len(self.row) > 1:
+            return [self.place(), *self.along()]
+        return [self.place(), *([self.past(self.letter)] if self.ragged else [])]
 
     def past(self, at: str) -> Text:
         """The end of a loop at a place behind the last of a row."""
@@ -188,9 +188,16 @@ class Rows:
             self.said.packs[p] = f"{name}_row[k].at[{'v' if self.pack > 1 else '0'}]"
             if p in self.plan.ahead:
                 continue
+            if p in self.plan.common:
+                self.said.packs[p] = f"{name}_row{self.in_pack}"
+                lines.append(Text(f"{STORED[p.var.type.dtype]} {name}_row[{self.each}];"))
+                one = f"{name}[{self.places.element(p, 'v' if self.pack > 1 else '')}]"
+                line = Text(f"{name}_row{self.in_pack} = {one};")
+                reads.append(unrolled("v", "PACK", [line]) if self.pack > 1 else line)
+                continue
             read = f"ge2_read<{self.width}, {wide}>({name} + {self.places.element(p)}{self.left})"
             if p in self.plan.wider:
-                element = "[k * PACK + v]" if self.pack > 1 else "[k]"
+                element = self.in_pack
                 lines.append(Text(f"float {name}_row[{self.each}];"))
                 one = "v" if self.pack > 1 else "0"
                 each = f"{name}_row{element} = {widened(p.var.type.dtype, f'{name}_at.at[{one}]')};"
@@ -201,12 +208,13 @@ class Rows:
             ctype = f"ge2_some<{STORED[p.var.type.dtype]}, {self.width}>"
             lines.append(Text(f"{ctype} {name}_row[PACKS];"))
             reads.append(Text(f"{name}_row[k] = {read};"))
-        return [Load(at, tuple(lines), (self.place(), *reads))] if reads else []
+        split = self.places.split("at", self.row) if len(self.row) > 1 else []
+        return [Load(at, tuple(lines), (self.place(), *map(Text, split), *reads))] if reads else []
 
     def filled(self, at: int) -> Load:
         """Reads a row into shared memory, each thread what is its own: none waits for another."""
         lines, offset = list[Text](), 0
-        copies = [self.place(), *self.beyond()]
+        copies = self.placed()
         for p in self.said.read_in(list(self.root.everything())):
             if p not in self.plan.held:
                 continue
@@ -226,6 +234,10 @@ class Rows:
         return self.places.letters[self.row[0]] if len(self.row) == 1 else "at"
 
     @property
+    def in_pack(self) -> str:
+        return "[k * PACK + v]" if self.pack > 1 else "[k]"
+
+    @property
     def width(self) -> str:
         return "PACK" if self.pack > 1 else "1"
 
@@ -241,7 +253,7 @@ class Rows:
     def left(self) -> str:
         if self.lane < 0 or not self.ragged:
             return ""
-        letter = self.places.letters[self.lane]
+        letter = self.letter
         return f", {self.total(self.row)} - {letter}{f', {letter}' if self.plan.lead else ''}"
 
     def place(self) -> Text:
@@ -373,9 +385,9 @@ class Rows:
 
     def end_of_packs(self) -> list[Text]:
         """Returns the end of a loop where a thread has fewer packs than others, all of them whole."""
-        if not self.ragged or not self.whole_packs:
+        if not self.ragged or not self.whole_packs or len(self.row) > 1:
             return []
-        return [self.past(self.places.letters[self.lane])]
+        return [self.past(self.letter)]
 
     @property
     def whole_packs(self) -> bool:

@@ -8,13 +8,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache as once
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from ge2.choice.problem import Variant
 from ge2.codegen.axes import is_state
 from ge2.codegen.kernel_values import folded_axes
 from ge2.codegen.text import Operand, whole
-from ge2.ir import Graph, Var
+from ge2.ir import Graph, Var, makers_of
 from ge2.ir.graph import FREE
 from ge2.ops.graphs.region import Region, kind_of
 from ge2.ops.reduce import ArgReduce, Reduce
@@ -26,60 +26,75 @@ from ge2.targets.cuda.emit.rows import Rows
 from ge2.targets.cuda.emit.special_reductions import SECTOR, Kernels, crosses
 from ge2.targets.cuda.emit.tiles import across, permuted
 from ge2.targets.cuda.limits import Chip
-from ge2.targets.cuda.tuning import Halves
+from ge2.transforms.graphs.partition import VIEWS, cheapest, work_in_bytes
+
+UNWISE: Final = 1 << 100  # dearer than any number of bytes
 
 # -------- A region that is more than one kernel can do, as two: what one makes for the other
 # becomes an array.
 
 
-def cut(region: Region, tuning: Halves) -> tuple[Region, Region]:
-    """The rows and what is gathered over them, and what comes after; else the equations up to the
-    middle one of the reductions, and those after it.
+def cut(region: Region) -> tuple[Region, Region]:
+    """The rows and what is gathered over them, and what comes after; else the rows, and what is
+    gathered over all of what they leave, or over other axes; else the equations up to the middle one
+    of the reductions, and those after it.
     """
     eqns = region.graph.eqns
-    late = after_one(region) or after_rows(region)
+    late = after_one(region) or after_rows(region) or over_rows(region) or over_others(region)
     if not late:
-        folds = [n for n, e in enumerate(eqns) if isinstance(e.op, Reduce | ArgReduce)]
+        folds = folds_of(region)
         assert len(folds) > 1, "a region of one reduction is one kernel"
         late = list(range(folds[(len(folds) - 1) // 2] + 1, len(eqns)))
     late = [n for n in late if eqns[n].op.cost is not FREE]
-    early = [n for n in range(late[0]) if eqns[n].op.cost is not FREE]
-    early += [n for n in range(late[0], len(eqns)) if n not in late and eqns[n].op.cost is not FREE]
-    late = sorted({*late, *made_again(region, late, tuning)})
+    early = [n for n, e in enumerate(eqns) if n not in late and e.op.cost is not FREE]
+    late = sorted({*late, *made_again(region, late)})
     inside = {*made_by(region, late)}
     for e in eqns:
         inside.update(e.outs if e.op.cost is FREE and inside.issuperset(e.inputs) else ())
     needed = {a for n in late for a in eqns[n].inputs if a not in inside} | outputs(region)
+    early = needed_for(region, early, needed)
     return half(region, early, needed), half(
         region, late, outputs(region) - {*made_by(region, early)}
     )
+
+
+def folds_of(region: Region) -> list[int]:
+    return [n for n, e in enumerate(region.graph.eqns) if isinstance(e.op, Reduce | ArgReduce)]
 
 
 def made_by(region: Region, numbers: Sequence[int]) -> list[Var]:
     return [v for n in numbers for v in region.graph.eqns[n].outs]
 
 
-def made_again(region: Region, late: Sequence[int], tuning: Halves) -> list[int]:
-    """The equations of the first half by which the second makes large values again, where memory
-    would take longer than a few instructions: of arrays that are small beside them.
+def needed_for(region: Region, numbers: Sequence[int], wanted: set[Any]) -> list[int]:
+    """Those of some equations that make what is wanted, or what that is made of."""
+    eqns, needed = region.graph.eqns, set(wanted)
+    for e in reversed(eqns):
+        if not needed.isdisjoint(e.outs):
+            needed.update(e.inputs)
+    return [n for n in numbers if not needed.isdisjoint(eqns[n].outs)]
+
+
+def made_again(region: Region, late: Sequence[int]) -> list[int]:
+    """The equations of the first half that the second does again, where memory would take longer to
+    hand over what they make: a minimum cut (docs/design/partition.md), of bytes.
     """
-    eqns = region.graph.eqns
-    makers: dict[Any, int] = {e.outs[0]: n for n, e in enumerate(eqns)}
-    found, waiting = set[int](), [a for n in late for a in eqns[n].inputs]
-    crossing = max(
-        (a.type.nbytes for a in waiting if makers.get(a, late[0]) not in late), default=0
+    eqns, graph = region.graph.eqns, region.graph
+    makers, given, results = makers_of(graph), set(graph.inputs), outputs(region)
+    mine = {*made_by(region, late)}
+    read = dict.fromkeys(
+        a for n in late for a in eqns[n].inputs if isinstance(a, Var) and a not in mine
     )
-    while waiting:
-        n = makers.get(waiting.pop())
-        if n is not None and n not in found and n not in late:
-            if isinstance(eqns[n].op, Reduce | ArgReduce):
-                return []
-            found.add(n)
-            waiting += eqns[n].inputs
-    read = sum(v.type.nbytes for v in region.graph.inputs)
-    costs = sum(eqns[n].op.cost.instructions for n in found if eqns[n].op.cost is not FREE)
-    small = crossing > tuning.times * read and costs <= tuning.cheap
-    return [n for n in found if eqns[n].op.cost is not FREE] if small else []
+
+    def price(v: Var) -> int:
+        if v in makers and isinstance(makers[v].op, VIEWS):
+            return UNWISE
+        if v in given:
+            return 1 + v.type.nbytes * (v not in read)
+        return 1 + v.type.nbytes * (1 if v in results else 2)
+
+    again = cheapest(read, makers, price, lambda e: work_in_bytes(e, makers)).again
+    return [n for n, e in enumerate(eqns) if e in again and e.op.cost is not FREE]
 
 
 def is_divisible(region: Region) -> bool:
@@ -114,8 +129,7 @@ def repeats(region: Region, long: int) -> bool:
     """True if a long reduction is the same for all rows, each of which would do it again before
     one of its own.
     """
-    eqns = region.graph.eqns
-    folds = [n for n, e in enumerate(eqns) if isinstance(e.op, Reduce | ArgReduce)]
+    folds = folds_of(region)
     return any(
         math.prod(region.space[a] for a in folded(region, n)) >= long
         and any(
@@ -165,11 +179,38 @@ def after_rows(region: Region) -> list[int]:
     return []
 
 
+def over_rows(region: Region) -> list[int]:
+    """The reductions of what rows leave, and what needs them, where all of it is few numbers: one kernel
+    then has the rows, whatever is done with their elements. Nothing where there are no such.
+    """
+    folds = folds_of(region)
+    rows = Counter(folded(region, n) for n in folds).most_common(1)
+    row = rows[0][0] if rows else frozenset[int]()
+    late = {
+        n for n in folds if row and folded(region, n) != row and axes_of(region, n).isdisjoint(row)
+    }
+    late = late.union(*(behind(region, n) for n in late))
+    few = all(math.prod(region.space[a] for a in axes_of(region, n) & row) == 1 for n in late)
+    return sorted(late) if late and few and not late.issuperset(folds) else []
+
+
+def over_others(region: Region) -> list[int]:
+    """The reductions over other axes than the first one is over, what needs them and what they alone
+    need, where those over its axes need none of them: no kernel has rows along both. Nothing where
+    there are no such.
+    """
+    folds = folds_of(region)
+    late = {n for n in folds if folded(region, n) != folded(region, folds[0])}
+    late = late.union(*(behind(region, n) for n in late))
+    if not late or any(n in late for n in folds if folded(region, n) == folded(region, folds[0])):
+        return []
+    return sorted({*late, *for_them_alone(region, sorted(late))})
+
+
 def for_them_alone(region: Region, late: list[int]) -> list[int]:
     """The equations that nothing but these needs, and that need no reduction."""
     eqns, found = region.graph.eqns, set(late)
-    folds = [n for n, e in enumerate(eqns) if isinstance(e.op, Reduce | ArgReduce)]
-    behind = {v for n in folds for v in eqns[n].outs}
+    behind = {v for n in folds_of(region) for v in eqns[n].outs}
     for e in eqns:
         if not behind.isdisjoint(e.inputs):
             behind.update(e.outs)
@@ -360,7 +401,7 @@ def of_halves(
 ) -> list[CudaKernel]:
     """The kernels of both halves; arrays between them are added to `temps`, and to `operands`."""
     kernels: list[CudaKernel] = []
-    for part in cut(region, chip.tuning.halves):
+    for part in cut(region):
         for var in part.graph.outputs:  # those of no elements too, which the other half may read
             assert isinstance(var, Var)
             if var not in operands:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from ctypes import CFUNCTYPE, POINTER, c_double, c_float, c_int, c_int64, c_uint64, cast
 from functools import cache
@@ -20,7 +20,7 @@ from ge2.base.command import ABI, Awaited, Waiting
 from ge2.base.compiler import extension, is_known, text_of
 from ge2.base.detect import toolchain
 from ge2.base.errors import CompileError, CompilerTrouble, KernelError
-from ge2.base.record import record
+from ge2.base.record import holding, record
 from ge2.base.source import logger, templates
 from ge2.ops.attention import Band
 from ge2.targets.cuda.load import driver
@@ -486,8 +486,7 @@ class Range:
         self.end()
 
 
-@contextmanager
-def recording() -> Iterator[list[str]]:
+def recording() -> AbstractContextManager[list[str]]:
     """Returns what begins and ends inside, in order, on a device that is no GPU: names, and "end".
 
     >>> with recording() as events, recorded("a"), recorded("b"):
@@ -495,12 +494,7 @@ def recording() -> Iterator[list[str]]:
     >>> events
     ['a', 'b', 'end', 'end']
     """
-    events: list[str] = []
-    token = _events.set(events)
-    try:
-        yield events
-    finally:
-        _events.reset(token)
+    return holding(_events, list[str]())
 
 
 def recorded(name: str) -> Range:
