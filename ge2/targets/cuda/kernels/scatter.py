@@ -241,8 +241,12 @@ class Sums:
         axes, steps = merged(rows.sizes, rows.steps)
         letters = lettered(WHERE, len(axes))
         chunks = -(-rows.places // self.tuning.cleared) if self.fresh else 0
-        first = "g" if self.fresh else "s"
-        spread = grid.spread([first, *rows.u], [self.count + chunks, *rows.along], self.pack)
+        each = self.each_of()
+        grid.fixed.append(
+            Fixed("EACH", each, "updates of which a thread has the runs that begin there")
+        )
+        threads = -(-self.count // each) + chunks
+        spread = grid.spread(["g", *rows.u], [threads, *rows.along], self.pack)
         split = grid.split("place", letters, grid.sizes(letters, axes)) if axes[1:] else ()
         to = added(grid.place("x", letters, steps[0]), grid.place("x", rows.u, rows.x_along))
         updates, more, reads = self.adds(), tuple[Text, ...](), self.reads(grid)
@@ -259,10 +263,19 @@ class Sums:
             grid,
             "sum by place",
             view,
-            (self.count + chunks) * rows.length // self.pack,
+            threads * rows.length // self.pack,
             "the sums of each place",
             "scatter_sums/places",
         )
+
+    def each_of(self) -> int:
+        """Updates of a thread, most of which begin no run: as many as leave threads for all
+        multiprocessors.
+        """
+        chip = self.writes.chip
+        threads = self.count * self.rows.length // self.pack
+        many = threads // (chip.multiprocessors * chip.threads)
+        return min(1 << max(many.bit_length() - 1, 0), self.tuning.each)
 
     def cleared(
         self, grid: Grid, to: str, chunks: int, split: Sequence[Text]
@@ -489,7 +502,7 @@ class CudaScatterReduce(CudaWriting):
         rows = writes_of(problem, caps.chip).rows
         bits = max((rows.places - 1).bit_length(), 1)
         in_tiles = rows.count <= caps.chip.tuning.scatters.in_tiles
-        launches = 3 + (turns_of(bits) if in_tiles else 3 * -(-bits // DIGIT))
+        launches = 3 + (turns_of(bits, rows.far) if in_tiles else 3 * -(-bits // DIGIT))
         launches = LAUNCHES.get(variant.name, launches)
         atomics = ATOMICS.get(variant.name, 0) * rows.count * rows.length
         return caps.speed.of(problem, launches=launches) + atomics / caps.chip.tuning.scatters.rate
