@@ -111,14 +111,17 @@ class CContraction(Joint):
         if y.nbytes <= caps.tuning.products.near:
             return "its product stays in a near cache as it is"
         usual = next(iter(CProduct().variants(product, caps)))
-        return "" if usual in WAYS else f"its product is quickest by {usual.name}, all at once"
+        if usual not in WAYS:
+            return f"its product is quickest by {usual.name}, all at once"
+        reasons = [refusal_of(both, way, caps) for way in ways_of(product, caps)]
+        return reasons[0] if all(reasons) else ""
 
     def variants(self, problem: Problem, caps: Caps) -> Iterator[Variant]:
         both = halves_of(problem)
         if not problem.settled:
             yield from WAYS
             return
-        names = [v for v in CProduct().variants(both.product, caps) if v in WAYS]
+        names = ways_of(both.product, caps)
         refusals = [refusal_of(both, way, caps) for way in names]
         fit = [way for way, reason in zip(names, refusals, strict=True) if not reason]
         if fit:
@@ -141,9 +144,11 @@ class CContraction(Joint):
         return shared_seconds(problem, way, caps, rate=joint)
 
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Pieces:
-        found = joined(halves_of(problem), way_of(variant), caps)
-        assert not isinstance(found, str)
-        return found
+        """A way that was chosen before layouts were settled may be refused now; then it is another."""
+        both = halves_of(problem)
+        ways = way_of(variant), *ways_of(both.product, caps)
+        found = (joined(both, way, caps) for way in ways)
+        return next(pieces for pieces in found if not isinstance(pieces, str))
 
 
 @final
@@ -171,6 +176,11 @@ class CInSteps(Joint):
 
 def chosen(product: Problem, caps: Caps) -> Choice:
     return choose(product, caps, replace(prefs(), only=()), (CProduct(),))
+
+
+def ways_of(product: Problem, caps: Caps) -> list[Variant]:
+    """The ways to multiply that have parts, the preferred one first."""
+    return [way for way in CProduct().variants(product, caps) if way in WAYS]
 
 
 def way_of(variant: Variant) -> Variant:
