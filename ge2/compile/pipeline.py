@@ -28,7 +28,14 @@ from ge2.passes.fold import constants_late
 from ge2.passes.folds import mirrored, online_sums, short_sums
 from ge2.passes.fuse import fuse
 from ge2.passes.fusion_group import results_together
-from ge2.passes.indices import drawn, indexed, join_scatters, rows_inside, sums_of_zeros
+from ge2.passes.indices import (
+    drawn,
+    indexed,
+    join_scatters,
+    repeated_updates,
+    rows_inside,
+    sums_of_zeros,
+)
 from ge2.passes.linear_algebra import factors as factors_of
 from ge2.passes.linear_algebra import (
     half_results,
@@ -46,7 +53,7 @@ from ge2.passes.loops.rolled_to_scan import stack, stack_all
 from ge2.passes.moves_inside import moves_inside
 from ge2.passes.reads import few_ranks, order_statistics, sorted_reads
 from ge2.passes.simplify import inline
-from ge2.passes.slices import little_first, scans_of_slices, slices_first
+from ge2.passes.slices import diagonals_first, little_first, scans_of_slices, slices_first
 from ge2.passes.split_edges import split_edges
 from ge2.passes.take_to_mask import same_axes
 from ge2.program import PLACEMENT, PLANNING, Placement, Planning
@@ -144,11 +151,12 @@ PIPELINES: Final[dict[str, tuple[Pass, ...]]] = {
         constants_late, writes, grounded, reads_first, with_copies, views_first, checked_early,
     ),
     "cuda": (
-        *FIRST, sorted_reads, few_ranks, order_statistics, online_sums, half_results, fp8_products, same_axes,
-        recompute, tiny_products, mirrored, short_sums, joined_products, roll, whole, stack, stack_all,
-        products_outside, sums_after, scans_of_slices, slices_first, gated_products, join_scatters, sums_of_zeros,
-        products_to_sums, fuse, split_live_ranges, contractions, indexed, drawn, resident, moves_inside, rows_inside,
-        results_together, constants_late, reads_first, with_copies, results_apart, views_first,
+        *FIRST, sorted_reads, few_ranks, order_statistics, online_sums, half_results, fp8_products,
+        diagonals_first, same_axes, recompute, tiny_products, mirrored, short_sums, joined_products, roll, whole,
+        stack, stack_all, products_outside, sums_after, scans_of_slices, slices_first, gated_products, join_scatters,
+        sums_of_zeros, repeated_updates, products_to_sums, fuse, split_live_ranges, contractions, indexed, drawn,
+        resident, moves_inside, rows_inside, results_together, constants_late, reads_first, with_copies,
+        results_apart, views_first,
     ),
 }
 
@@ -163,8 +171,9 @@ LIMITED: Final[dict[str, tuple[Pass, ...]]] = {
     ),
     "cuda": (
         sorted_reads, few_ranks, order_statistics, online_sums, half_results, fp8_products, tiny_products, mirrored,
-        short_sums, whole, stack, scans_of_slices, slices_first, join_scatters, sums_of_zeros, products_to_sums, fuse,
-        indexed, drawn, resident, moves_inside, rows_inside, constants_late, reads_first, with_copies, views_first,
+        short_sums, whole, stack, scans_of_slices, slices_first, join_scatters, sums_of_zeros, repeated_updates,
+        products_to_sums, fuse, indexed, drawn, resident, moves_inside, rows_inside, constants_late, reads_first,
+        with_copies, views_first,
     ),
 }
 # fmt: on

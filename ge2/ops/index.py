@@ -182,14 +182,16 @@ class Gather(Indexed):
 
 
 class Writing(Indexed):
-    """A copy of `x` with updates written at the indices: (x, updates, *indices)."""
+    """A copy of `x` with updates written at the indices: (x, updates, *indices). The updates may be
+    one number, after the passes of a target that has kernels for it.
+    """
 
     __slots__ = ()
 
     def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:
         x, updates, *indices = types
         shape = self.check(x, indices)
-        if updates.shape != shape or updates.dtype != x.dtype:
+        if updates.shape not in (shape, ()) or updates.dtype != x.dtype:
             raise ShapeError(
                 f"{self.name} into {x} takes updates {x.with_shape(shape)}; got {updates}"
             )
@@ -210,6 +212,9 @@ class Writing(Indexed):
             else turned.copy()
         )
         places = self.places(x, indices)
+        if not updates.shape:
+            given: list[Any] = [*map(np.asarray, indices)]
+            updates = np.broadcast_to(updates, self.check(x, given))
         if y.size and updates.size:
             places = np.broadcast_to(places, index_dims(updates, x, self.axes)).ravel()
             self.write(y, places, updates.reshape(-1, row))

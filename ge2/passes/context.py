@@ -56,7 +56,7 @@ class Fusion:
     shared: int = 1 << 22  # elements from which on they do, however many columns there are
     tail: int = 12  # equations that go on with sums which several blocks share
     # elements of a row that a GPU may read at indices again for each fold of it
-    gathered: int = 128
+    gathered: int = 16
     seldom: int = 4  # reads of single elements for each costly one, from which on both are together
 
 

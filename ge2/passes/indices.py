@@ -28,7 +28,7 @@ from ge2.ir import (
 )
 from ge2.ops.elementwise import ADD
 from ge2.ops.graphs.region import Region, Runs, is_loop
-from ge2.ops.index import Gather, ScatterAdd
+from ge2.ops.index import Gather, ScatterAdd, ScatterReduce
 from ge2.ops.pointlike import Pointlike, Pointwise
 from ge2.ops.random import Draw, RandomBits
 from ge2.ops.reduce import ArgReduce, Reduce
@@ -227,6 +227,22 @@ def sums_of_zeros(graph: Graph, context: Context = NOTHING) -> Graph:
             return e
         op = SumsAt(e.op.axes, out.type.shape)  # type: ignore[attr-defined]
         return replace(e, op=op, inputs=e.inputs[1:])
+
+    eqns = tuple(map(changed, graph.eqns))
+    return graph if eqns == graph.eqns else without_dead_code(replace(graph, eqns=eqns))
+
+
+def repeated_updates(graph: Graph) -> Graph:
+    """The graph in which updates that are all one number are that number, as counts have them."""
+    makers = makers_of(graph)
+
+    def changed(e: Eqn) -> Eqn:
+        at = 0 if isinstance(e.op, SumsAt) else 1
+        x = makers.get(e.inputs[at]) if isinstance(e.op, ScatterReduce | SumsAt) else None
+        number = x.inputs[0] if x is not None and isinstance(x.op, BroadcastInDim) else None
+        if not isinstance(number, Literal) or number.type.weak:
+            return e
+        return replace(e, inputs=(*e.inputs[:at], number, *e.inputs[at + 1 :]))
 
     eqns = tuple(map(changed, graph.eqns))
     return graph if eqns == graph.eqns else without_dead_code(replace(graph, eqns=eqns))

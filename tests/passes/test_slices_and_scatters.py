@@ -10,11 +10,11 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 import ge2
 from ge2.base.config import config
-from ge2.ir import verify
+from ge2.ir import Literal, verify
 from ge2.passes import TIDY
 from ge2.passes.context import run
-from ge2.passes.indices import join_scatters
-from ge2.passes.slices import little_first, slices_first
+from ge2.passes.indices import join_scatters, repeated_updates
+from ge2.passes.slices import diagonals_first, little_first, slices_first
 from tests.passes.graphs import names
 
 
@@ -110,6 +110,21 @@ def test_sums_at_indices_one_after_another_are_one(rng: np.random.Generator) -> 
         np.testing.assert_allclose(ge2.jit(cloud)(x, charge), cloud(x, charge), rtol=1e-13)
 
 
+def test_updates_that_are_one_number_are_that_number(rng: np.random.Generator) -> None:
+    def f(i: Any) -> Any:
+        most = ge2.numpy.zeros((4, 2))
+        np.maximum.at(most, i, 3.0)
+        return np.bincount(i, minlength=4), most
+
+    i = rng.integers(0, 3, 20).astype(np.int32)
+    _, after = alike(f, repeated_updates, i)
+    numbers = [e.inputs[1] for e in after.eqns if e.op.name.startswith("scatter")]
+    assert [n.value for n in numbers if isinstance(n, Literal)] == [3, 1]
+    with config.using(executor="emulator"):
+        for found, wanted in zip(ge2.jit(f)(i), f(i), strict=True):
+            np.testing.assert_array_equal(found, wanted)
+
+
 def test_zeros_keep_their_sign() -> None:
     def f(x: Any, i: Any, u: Any) -> Any:
         return x + np.bincount(i, weights=u, minlength=3) + np.bincount(i, weights=u, minlength=3)
@@ -165,3 +180,38 @@ def test_places_that_arguments_decide_are_all_looked_at() -> None:
     i[1] = 7  # no slice reads it
     with pytest.raises(IndexError, match="out of bounds"):
         f(x, i)
+
+
+def pairs(x: Any) -> Any:
+    """A loss of pairs: the diagonals of logarithms along rows and along columns."""
+
+    def logs(s: Any) -> Any:
+        e = s - s.max(1, keepdims=True)
+        return e - np.log(np.exp(e).sum(1, keepdims=True))
+
+    return np.diagonal(logs(x)).mean() + np.trace(logs(x.T)) + np.diagonal(x * 2.0 + 1.0).sum()
+
+
+@pytest.mark.parametrize("n", [2, 5])
+def test_diagonals_are_taken_before_elementwise_work(n: int, rng: np.random.Generator) -> None:
+    """No slice reads what regions make, and slopes are a mask, not a padded line."""
+
+    def f(x: Any) -> Any:
+        y, pull = ge2.vjp(pairs, x)
+        return (y, *pull(2.0))
+
+    before, after = alike(f, diagonals_first, rng.normal(size=(n, n)))
+    made = {v: e.op.name for e in after.eqns for v in e.outs}
+    flat = {e.outs[0]: e.inputs[0] for e in after.eqns if e.op.name == "reshape"}
+    cut = [flat[e.inputs[0]] for e in after.eqns if e.op.name == "slice"]
+    assert cut and all(x not in made for x in cut)
+    assert "pad" in names(before) and "pad" not in names(after)
+
+
+def test_other_slices_and_pads_of_lines_stay(rng: np.random.Generator) -> None:
+    def f(x: Any) -> Any:
+        above = np.diagonal(np.exp(x), 1)
+        return above, ge2.grad(lambda y: np.diagonal(y, -1).sum())(x), np.diagonal(np.exp(x[:2]))
+
+    before, after = alike(f, diagonals_first, rng.normal(size=(4, 4)))
+    assert names(after) == names(before)

@@ -35,7 +35,7 @@ from ge2.numpy.axes.sorting import (
     sorted_last,
 )
 from ge2.numpy.composite import choose_by, concatenate, known_elements, no_out
-from ge2.numpy.creation import linspace, zeros
+from ge2.numpy.creation import full, linspace, zeros
 from ge2.numpy.promotion import Axes, array, cast, common_dtype, lift, plainly, reshape
 from ge2.numpy.shapes import moveaxis, ravel
 from ge2.ops.index import ScatterAdd
@@ -61,8 +61,10 @@ def bincount(x: Any, /, weights: Any = None, minlength: Any = 0) -> Any:
     w = None if weights is None else weighing(index, weights)
     inside = index
     if type_of(index).dtype.kind == "i":  # -1 is no name of the last
-        inside = choose_by(e.less(index, 0), np.int64(n), index)
-    values = np.ones(type_of(index).shape, INT64) if w is None else w
+        if type_of(array(x)).dtype.itemsize < 8 and n <= np.iinfo(np.int32).max:
+            index = cast(index, np.dtype(np.int32))  # half the bytes
+        inside = choose_by(e.less(index, 0), type_of(index).dtype.type(n), index)
+    values = full(type_of(index).shape, 1, INT64) if w is None else w
     return ScatterAdd((0,))(zeros(n, type_of(values).dtype), values, inside)
 
 
