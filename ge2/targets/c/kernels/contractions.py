@@ -236,7 +236,8 @@ def joined(both: Halves, way: Variant, caps: Caps) -> Pieces | str:
     """The kernels of both halves, or the reason why they are not one."""
     threads = max(caps.threads, 1)  # also a program of one thread has them in parts
     sizes, dtype = sides(both.product), both.product.outs[0].dtype
-    own = replace(caps, threads=threads, tuning=lower(caps.tuning, sizes, dtype.itemsize, way))
+    usual = replace(caps, threads=threads)
+    own = replace(usual, tuning=lower(caps.tuning, sizes, dtype.itemsize, way))
     if way == BLAS and sizes[0] != 1:
         return "BLAS multiplies one part after the other of a single product"
     if way == BLAS:
@@ -246,7 +247,7 @@ def joined(both: Halves, way: Variant, caps: Caps) -> Pieces | str:
     *before, product = found.kernels
     if not product.total:
         return "its products are no work for several threads"
-    then = region_kernel(both.rest, own)
+    then = region_kernel(both.rest, usual)  # of all ways the same
     if not then.unit or any(a.kind in ("services", "equation") for a in then.arguments):
         return "what follows does not go by rows, or may fail"
     cut = cut_of(sizes, way, then.unit, product, own.tuning.products, dtype.itemsize)
