@@ -9,11 +9,12 @@ array([1., 1.])
 """
 
 import typing as _typing
+from importlib import import_module as _import_module
 
 from ge2 import errors as errors
 from ge2 import numpy as numpy
 from ge2 import tree as tree
-from ge2.base.arrays import BFLOAT16 as bfloat16
+from ge2.base.arrays import BFLOAT16 as _BFLOAT16
 from ge2.base.config import config as config
 from ge2.base.source import named_scope as named_scope
 from ge2.base.tracebacks import hides as _hides
@@ -47,65 +48,7 @@ from ge2.transforms.pullback import checkpoint as checkpoint
 from ge2.transforms.pullback import checkpoint_name as checkpoint_name
 from ge2.transforms.pullback import remat as remat
 
-__all__ = [
-    "Policy",
-    "ShapeDtypeStruct",
-    "autocast",
-    "bfloat16",
-    "checking_leaks",
-    "checkpoint",
-    "checkpoint_name",
-    "checkpoint_policies",
-    "clear_caches",
-    "closure_convert",
-    "config",
-    "custom_batch",
-    "custom_gradient",
-    "custom_jvp",
-    "custom_vjp",
-    "debug",
-    "debug_infs",
-    "debug_nans",
-    "disable_jit",
-    "errors",
-    "eval_shape",
-    "explain",
-    "extend",
-    "float0",
-    "grad",
-    "hessian",
-    "io",
-    "jacfwd",
-    "jacobian",
-    "jacrev",
-    "jit",
-    "jvp",
-    "kernels",
-    "lax",
-    "linear_transpose",
-    "linearize",
-    "make_jaxpr",
-    "named_scope",
-    "nn",
-    "numpy",
-    "op_call",
-    "optim",
-    "parse",
-    "pure_callback",
-    "random",
-    "remat",
-    "sequential_vmap",
-    "stop_gradient",
-    "test_util",
-    "tree",
-    "tree_util",
-    "tuning",
-    "value_and_grad",
-    "vjp",
-    "vmap",
-]
-
-_publish(globals())
+bfloat16 = _BFLOAT16
 _hides_methods(type(config))
 
 if _typing.TYPE_CHECKING:
@@ -152,14 +95,14 @@ else:
         "pure_callback": "ge2.transforms.custom_gradient",
         "linear_transpose": "ge2.transforms.solves",
     }
+    _publish(globals(), True, ("errors", "numpy", "tree"), {**_WHOLE, **_LATE})
+    _late = globals()["__getattr__"]
 
     @_hides
     def __getattr__(name):
         """Names that are imported when they are first asked for: seldom
         needed, or slow to import.
         """
-        from importlib import import_module
-
         if name == "__version__":
             from importlib.metadata import PackageNotFoundError, version
 
@@ -168,15 +111,5 @@ else:
             except PackageNotFoundError:
                 return "0.0.0+checkout"  # run from a folder, without being installed
         if name in _WHOLE:
-            return import_module(_WHOLE[name])
-        if name in _LATE:
-            globals()[name] = getattr(import_module(_LATE[name]), name)
-            _publish(globals())
-            return globals()[name]
-        from ge2.base.errors import lacking
-
-        raise AttributeError(lacking("ge2", name, __all__))
-
-
-def __dir__() -> list[str]:
-    return __all__
+            return _import_module(_WHOLE[name])
+        return _late(name)

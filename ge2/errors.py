@@ -38,49 +38,9 @@ from ge2.base.errors import VerifyError as VerifyError
 from ge2.base.errors import WideningError as WideningError
 from ge2.base.errors import ZeroWeightsError as ZeroWeightsError
 from ge2.base.source import Ge2Warning as Ge2Warning
+from ge2.base.tracebacks import publish
 
-__all__ = [
-    "ArgumentError",
-    "CacheTrouble",
-    "CompileError",
-    "CompilerTrouble",
-    "ConcretizationTypeError",
-    "DeviceError",
-    "FileError",
-    "FrozenError",
-    "Ge2Error",
-    "Ge2Warning",
-    "GradientError",
-    "ImpureError",
-    "InPlaceError",
-    "InputError",
-    "KernelError",
-    "MemoryLimitError",
-    "NoRuleError",
-    "NonFiniteError",
-    "NotAValue",
-    "OutOfBoundsError",
-    "OutOfMemoryError",
-    "ParseError",
-    "PytreeError",
-    "ReadOnlyError",
-    "RetraceError",
-    "ShapeError",
-    "TraceError",
-    "TracerArrayConversionError",
-    "TracerBoolConversionError",
-    "TracerIntegerConversionError",
-    "TypeRuleError",
-    "UnexpectedTracerError",
-    "UnknownSetting",
-    "VerifyError",
-    "WideningError",
-    "ZeroWeightsError",
-]
+publish(globals(), advise=True)
 
 for _each in [each for each in globals().values() if isinstance(each, type)]:
     _each.__module__ = __name__  # which is what a traceback calls them
-
-
-def __dir__() -> list[str]:
-    return __all__

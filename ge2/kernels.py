@@ -224,10 +224,9 @@ def caps_of(target: str, device: Device | None) -> Any:
 
         return CudaCaps.of(device)
     from ge2.compile.pipeline import tuning_now
-    from ge2.targets.c.libraries import services
-    from ge2.targets.c.tuning import Caps
+    from ge2.targets.c.libraries import limits
 
-    return Caps(config.thread_count(), bool(services().dgemm), tuning_now().c)
+    return limits(config.thread_count(), tuning_now().c)
 
 
 publish(globals())

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ge2.base.errors import lacking
-from ge2.base.tracebacks import hides, publish, published
+from ge2.base.tracebacks import publish
 from ge2.transforms.branches import cond as cond
 from ge2.transforms.branches import dot_general as dot_general
 from ge2.transforms.branches import stop_gradient as stop_gradient
@@ -33,22 +32,7 @@ if TYPE_CHECKING:
     from ge2.numpy.access.at import slice as slice
     from ge2.numpy.access.at import slice_in_dim as slice_in_dim
 
-__all__ = [
-    "associative_scan",
-    "cond",
-    "custom_linear_solve",
-    "custom_root",
-    "dot_general",
-    "fori_loop",
-    "map",
-    "scan",
-    "stop_gradient",
-    "switch",
-    "top_k",
-    "while_loop",
-]
-
-LATE = (
+_AT = (
     "clamp",
     "dynamic_index_in_dim",
     "dynamic_slice",
@@ -62,17 +46,4 @@ LATE = (
     "slice",
     "slice_in_dim",
 )
-__all__.extend(LATE)
-publish(globals())
-
-
-def __getattr__(name: str) -> Any:
-    if name not in LATE:
-        raise AttributeError(lacking("ge2.lax", name, __all__))
-    from ge2.numpy.access import at
-
-    found = globals()[name] = published(getattr(at, name), "ge2.lax")
-    return found
-
-
-globals()["__getattr__"] = hides(__getattr__)  # not by @: types are checked by the function
+publish(globals(), advise=True, late=dict.fromkeys(_AT, "ge2.numpy.access.at"))

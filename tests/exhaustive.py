@@ -100,7 +100,9 @@ def sample_items(items: list[pytest.Item]) -> list[pytest.Item]:
     marked = [
         item for item in items if item.get_closest_marker("exhaustive") and not lacks_gpu(item)
     ]
-    kept = set(map(id, covering(marked, lambda item: item.nodeid, groups_of)))
+    texts: dict[int, str] = {}  # of values, some of which say all that a chip has
+    groups = lambda item: groups_of(item, texts)  # noqa: E731
+    kept = set(map(id, covering(marked, lambda item: item.nodeid, groups)))
     left = set(map(id, marked)) - kept
     return [item for item in items if id(item) not in left]
 
@@ -120,13 +122,22 @@ def skipped_once(items: list[pytest.Item]) -> list[pytest.Item]:
     return [item for item in items if item in said or not lacks_gpu(item)]
 
 
-def groups_of(item: Any) -> set[Hashable]:
+def groups_of(item: Any, texts: dict[int, str]) -> set[Hashable]:
     """Each has one case or more: the function with values of all names, or, of functions that are
     one table, the function, and in the table each value of each name.
     """
     mark = item.get_closest_marker("exhaustive")
     function, params = item.nodeid.partition("[")[0], item.callspec.params
     table = mark.kwargs.get("table")
+
+    def text(name: str) -> str:
+        value = params[name]
+        if id(value) not in texts:
+            texts[id(value)] = str(value)
+        return texts[id(value)]
+
     if table is None:
-        return {(function, tuple(str(params[name]) for name in mark.args))}
-    return {function, *((table, name, str(params[name])) for name in mark.args)}
+        if mark.args and {*params} == {*mark.args}:
+            raise pytest.UsageError(f"{function}: a mark that names all parameters draws all cases")
+        return {(function, tuple(map(text, mark.args)))}
+    return {function, *((table, name, text(name)) for name in mark.args)}

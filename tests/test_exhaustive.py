@@ -104,6 +104,11 @@ def test_what_is_not_marked_stays() -> None:
     assert len(found) < 30 + 25
 
 
+def test_a_mark_that_would_draw_every_case_is_refused() -> None:
+    with pytest.raises(pytest.UsageError, match="test_it: a mark that names all parameters"):
+        sample_items([item("test_it[sin]", pytest.mark.exhaustive("op").mark, op="sin")])
+
+
 def test_functions_of_a_table_share_what_they_cover() -> None:
     mark = pytest.mark.exhaustive("op", table="waves").mark
     marked = [
@@ -124,7 +129,7 @@ def test_what_lacks_a_gpu_says_so_once_a_function_and_is_no_case_of_a_table() ->
     )
     places = {"cpu": [table], "gpu": [table, gpu, lacks], "another": [table, gpu, there]}
     items = [
-        item(f"test_it[{op}-{place}]", *marks, op=op)
+        item(f"test_it[{op}-{place}]", *marks, op=op, place=place)
         for op in ("sin", "cos", "tan")
         for place, marks in places.items()
     ]

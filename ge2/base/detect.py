@@ -228,6 +228,12 @@ def _cpu() -> str:
 
 
 @once
+def has_long_vectors() -> bool:
+    """True if the processor has vectors of 64 bytes."""
+    return "avx512f" in _cpu().split()
+
+
+@once
 def processor_name() -> str:
     """The processor as its maker calls it; the machine's kind where the system does not say."""
     try:

@@ -12,8 +12,9 @@ import dis
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import update_wrapper
+from importlib import import_module
 from inspect import unwrap
-from types import CodeType, FunctionType, TracebackType
+from types import CodeType, FunctionType, ModuleType, TracebackType
 from typing import Any, Final, ParamSpec, TypeVar
 
 from ge2.base.config import config
@@ -27,6 +28,7 @@ C = TypeVar("C")
 TOO_DEEP: Final = f"""  functions, branches and loops of ge2 take some ten frames of Python a level
   try  {DEEPER}"""
 INSIDE: Final = "  (raised inside ge2, whose frames GE2_TRACEBACK=full shows)"
+NONE: Final[Mapping[str, str]] = {}
 ASKED_OFTEN: Final = ("__init__", "__getattr__")
 ARGUMENTS: Final = (InputError, TypeRuleError)  # errors that another argument mends
 # Python, of a call that does not fit its function
@@ -248,26 +250,42 @@ def published(function: FunctionType, module: str) -> Callable[..., Any]:
     return PUBLISHED[inner]
 
 
-def publish(namespace: dict[str, Any], advise: bool = False) -> None:
+def publish(
+    namespace: dict[str, Any],
+    advise: bool = False,
+    modules: Sequence[str] = (),
+    late: Mapping[str, str] = NONE,
+) -> None:
     """Makes the public functions of a module boundaries; they are at home in that module, whose
     `__all__` is what `dir` lists.
 
     A function under several names, of one module or of many, is one object under all of them, and
     at home in the module that published it first. With `advise` the error for a name that the module
-    lacks offers one that is like it.
+    lacks offers one that is like it. A module without `__all__` has in it what it imports: of other
+    modules those alone that are named, and what is `late`, imported of a module when it is asked for.
     """
-    names = namespace.get("__all__", [n for n in namespace if not n.startswith("_")])
+    home = namespace["__name__"]
+    names = namespace.get("__all__") or [n for n in namespace if not n.startswith("_")]
+    if advise and "__all__" not in namespace:
+        others = {n for n in names if type(namespace[n]) is ModuleType} - {*modules}
+        names = sorted({*names, *late} - others - {"TYPE_CHECKING", "annotations", "publish"})
+        namespace["__all__"] = names
     for name in names:
         value = namespace.get(name)  # absent: imported when it is asked for
         if type(value) is FunctionType and is_package(inside(value).__code__):
-            namespace[name] = made = published(value, namespace["__name__"])
+            namespace[name] = made = published(value, home)
             if made.__name__ not in names:  # imported under another name
                 made.__name__ = made.__qualname__ = name
     if "__all__" in namespace:
         namespace.setdefault("__dir__", lambda: names)
+
+    def missing(name: str) -> Any:
+        if name not in late:
+            raise AttributeError(lacking(home, name, names))
+        found = namespace[name] = getattr(import_module(late[name]), name)
+        if type(found) is FunctionType:
+            found = namespace[name] = published(found, home)
+        return found
+
     if advise:
-
-        def missing(name: str) -> Any:
-            raise AttributeError(lacking(namespace["__name__"], name, names))
-
-        namespace["__getattr__"] = missing
+        namespace["__getattr__"] = hides(missing)

@@ -164,6 +164,7 @@ class CKernel:
     template: str = "c/kernel.c.jinja"  # the family's, which prints the loops around statements
     view: Any = None  # a frozen record of what that template prints
     text: str = ""  # the whole function, called as its kind, in place of what a template prints
+    unit: int = 0  # elements of a region that an iteration has, in C order; 0 if in another
 
     @property
     def title(self) -> str:

@@ -71,10 +71,9 @@ def caps_of(target: str) -> Any:
     """The limits of a target that are known before it is known which chip it is."""
     if target != "c":
         return None
-    from ge2.targets.c.libraries import services
-    from ge2.targets.c.tuning import Caps
+    from ge2.targets.c.libraries import limits
 
-    return Caps(1, bool(services().dgemm))
+    return limits(1)
 
 
 def select(problem: Problem, catalog: Catalog | None = None) -> Choice:
@@ -99,9 +98,9 @@ def family_names() -> tuple[str, ...]:
 
 def joint_families() -> Catalog:
     """Families of several equations, which passes ask for a kernel."""
-    from ge2.compile.rewrites.contractions import CATALOG
+    from ge2.targets.cuda.families import CONTRACTIONS
 
-    return CATALOG
+    return CONTRACTIONS
 
 
 def know_families() -> None:

@@ -53,7 +53,7 @@ from ge2.passes.loops.rolled_to_scan import stack, stack_all
 from ge2.passes.moves_inside import moves_inside
 from ge2.passes.reads import few_ranks, order_statistics, sorted_reads
 from ge2.passes.simplify import inline
-from ge2.passes.slices import little_first, scans_of_slices, slices_first
+from ge2.passes.slices import diagonals_first, little_first, scans_of_slices, slices_first
 from ge2.passes.split_edges import split_edges
 from ge2.passes.take_to_mask import same_axes
 from ge2.program import PLACEMENT, PLANNING, Placement, Planning
@@ -124,9 +124,10 @@ def fp8_products(graph: Graph, context: Context) -> Graph:
 
 def contractions(graph: Graph, context: Context) -> Graph:
     """Products are one kernel with what makes their operands and what is done to their elements."""
-    if context.caps is None:
+    if context.caps is None and not context.gathers:
         return graph
-    from ge2.compile.rewrites.contractions import contractions
+    # what programs that NumPy runs need not load
+    from ge2.compile.contractions import contractions
 
     return contractions(graph, context)
 
@@ -146,16 +147,16 @@ PIPELINES: Final[dict[str, tuple[Pass, ...]]] = {
     "reference": (roll_offsets, *TIDY, roll, whole, stack, fuse),
     "c": (
         user_kernels, roll_offsets, *FIRST[1:], thin_products, sorted_reads, order_statistics, joined_products, roll,
-        whole, stack, products_outside, factors, little_first, scans_of_slices, split_edges, fuse, constants_late,
-        writes, grounded, reads_first, with_copies, views_first, checked_early,
+        whole, stack, products_outside, factors, little_first, scans_of_slices, split_edges, fuse, contractions,
+        constants_late, writes, grounded, reads_first, with_copies, views_first, checked_early,
     ),
     "cuda": (
-        *FIRST, sorted_reads, few_ranks, order_statistics, online_sums, half_results, fp8_products, same_axes,
-        recompute, tiny_products, mirrored, short_sums, joined_products, roll, whole, stack, stack_all,
-        products_outside, sums_after, scans_of_slices, slices_first, gated_products, join_scatters, sums_of_zeros,
-        repeated_updates, products_to_sums, fuse, split_live_ranges, contractions, indexed, drawn, resident,
-        moves_inside, rows_inside, results_together, constants_late, reads_first, with_copies, results_apart,
-        views_first,
+        *FIRST, sorted_reads, few_ranks, order_statistics, online_sums, half_results, fp8_products,
+        diagonals_first, same_axes, recompute, tiny_products, mirrored, short_sums, joined_products, roll, whole,
+        stack, stack_all, products_outside, sums_after, scans_of_slices, slices_first, gated_products, join_scatters,
+        sums_of_zeros, repeated_updates, products_to_sums, fuse, split_live_ranges, contractions, indexed, drawn,
+        resident, moves_inside, rows_inside, results_together, constants_late, reads_first, with_copies,
+        results_apart, views_first,
     ),
 }
 

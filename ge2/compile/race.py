@@ -96,11 +96,9 @@ def bench_of(executable: Executable, program: Program, step: Step) -> Bench | No
     """The bench that races the candidates of a step; None where there are none."""
     if program.target == "c":
         from ge2.targets.c.bench import CBench
-        from ge2.targets.c.libraries import services
-        from ge2.targets.c.tuning import Caps
+        from ge2.targets.c.libraries import limits
 
-        caps = Caps(executable.threads, bool(services().dgemm), executable.tuning.c)
-        return CBench(program, step, caps)
+        return CBench(program, step, limits(executable.threads, executable.tuning.c))
     if program.target == "cuda" and executable.device is not None:
         from ge2.targets.cuda.assemble.bench import CudaBench
 

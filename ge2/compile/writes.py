@@ -9,8 +9,9 @@ from itertools import starmap
 from typing import TYPE_CHECKING, Any, Final, Protocol, final
 
 from ge2.base.command import Provisional
-from ge2.codegen.layout import Layout, around, plain
+from ge2.codegen.layout import Layout, around, plain, viewed
 from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Op, Var, makers_of, without_dead_code
+from ge2.ops.graphs.region import writing_twice
 from ge2.ops.index import Indexed, UpdateSlice
 from ge2.ops.shape import BroadcastInDim, Identity, Pad, Reshape, Slice, StopGradient, Transpose
 from ge2.passes.context import Context
@@ -226,7 +227,7 @@ def results_apart(graph: Graph, context: Context) -> Graph:
     """
     if not context.outer:  # what stands around it takes results where they lie
         return graph
-    views = {eqn.outs[0]: eqn.inputs[0] for eqn in graph.eqns if is_view(eqn)}
+    views = views_of(graph)
     last = len(context.written)
     met: set[Atom] = {*graph.inputs, *graph.outputs[:last]}
     eqns, outputs = list(graph.eqns), list(graph.outputs)
@@ -235,10 +236,23 @@ def results_apart(graph: Graph, context: Context) -> Graph:
         while isinstance(x, Var) and x in views and x not in met:
             x = views[x]
         if x in met and isinstance(a, Var) and a.type.nbytes >= context.tuning.returned:
-            eqns.append(Eqn(StopGradient(), (a,), (copy := Var(a.type),)))
+            copy = Var(a.type)
+            again = ((i, writing_twice(e, a, copy)) for i, e in enumerate(eqns))
+            at, made = next(((i, e) for i, e in again if e), (len(eqns), None))
+            eqns[at : at + 1] = [made or Eqn(StopGradient(), (a,), (copy,))]
             outputs[n] = copy
         met.add(a)
     return Graph(graph.inputs, tuple(eqns), tuple(outputs), graph.consts)
+
+
+def views_of(graph: Graph) -> dict[Atom, Atom]:
+    """What each view is one of; a reshape that no strides give is a copy already."""
+    views, layouts = dict[Atom, Atom](), dict[Atom, Layout]()
+    for eqn in filter(is_view, graph.eqns):
+        x = eqn.inputs[0]
+        if (layout := viewed(eqn, layouts.get(x) or plain(x.type.shape))) is not None:
+            views[eqn.outs[0]], layouts[eqn.outs[0]] = x, layout
+    return views
 
 
 def behind(eqns: Sequence[Eqn], x: Var, a: Var) -> int:

@@ -23,21 +23,4 @@ from ge2.io.trees import load_state as load_state
 from ge2.io.trees import save as save
 from ge2.io.trees import save_state as save_state
 
-__all__ = [
-    "GPT2",
-    "Map",
-    "Prefetch",
-    "Progress",
-    "contents",
-    "latest",
-    "load",
-    "load_state",
-    "prefetch",
-    "progress",
-    "read_log",
-    "save",
-    "save_state",
-    "torch",
-]  # fmt: skip
-
-publish(globals(), advise=True)
+publish(globals(), advise=True, modules=("torch",))

@@ -425,17 +425,19 @@ def of_subscript(found: Expression, use: str, label: str) -> str:
         return of_size(label)
     if type(held) in JOINING:
         return f"ge2.numpy.{a.rpartition('.')[2]}[{i.strip('()')}]"
+    argument = static_argument(label) if label else "ge2.jit(f, static_argnums=...)"
+    static = f"the index as a static argument: {argument}"
+    items = isinstance(held, list | tuple)
+    numbers = items and all(isinstance(x, int | float | np.generic) for x in held)
     if isinstance(node.ctx, ast.Store):
-        return writable(found, node.value)
+        return static if items and not numbers else writable(found, node.value)
     parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
     if any(isinstance(each, ast.Slice) for each in parts):  # `a[i[:, 0]]` has none of its own
         return slice_hint(found, label)
-    if isinstance(held, list | tuple):
-        numbers = all(isinstance(x, int | float | np.generic) for x in held)
+    if items:
         return of_list(a, i, numbers)
     if isinstance(held, str):
-        static = static_argument(label) if label else "ge2.jit(f, static_argnums=...)"
-        return f"the index as a static argument: {static}"
+        return static
     if isinstance(node.slice, ast.Tuple):
         return f"ge2.numpy.getitem({a}, ({i.strip('()')}))"
     if isinstance(node.slice, ast.Compare):
@@ -576,10 +578,8 @@ def of_truth(found: Expression, use: str) -> str:
         if not isinstance(outer, ast.BoolOp | ast.UnaryOp | ast.Compare):
             break
         inner = outer
-    return found.text(over_arrays(inner), "np.logical_and(a, b)") if type(inner) in LOGIC else ""
-
-
-LOGIC: Final = (ast.BoolOp, ast.UnaryOp)
+    logical = isinstance(inner, ast.BoolOp | ast.UnaryOp)
+    return found.text(over_arrays(inner), "np.logical_and(a, b)") if logical else ""
 
 
 def branch(found: Expression, outer: ast.AST, test: ast.AST, use: str) -> str:
@@ -591,8 +591,10 @@ def branch(found: Expression, outer: ast.AST, test: ast.AST, use: str) -> str:
         return (
             f"np.where({condition}, {found.text(outer.body, 'a')}, {found.text(outer.orelse, 'b')})"
         )
-    if isinstance(outer, ast.Assert):
-        return "ge2.debug.callback(check, x), which sees the value; or the assert outside, on the result"
+    checks = isinstance(outer, ast.If) and isinstance(outer.body[-1], ast.Raise)
+    if checks or isinstance(outer, ast.Assert):
+        it = "check" if checks else "assert"
+        return f"ge2.debug.callback(check, x), which sees the value; or the {it} outside, on the result"
     if isinstance(outer, ast.comprehension):
         return f"np.where({condition}, x, 0): how many are left would not be known"
     return f"np.where({condition}, a, b), or ge2.lax.cond({whole}, f, g, x)"

@@ -49,28 +49,38 @@ UNARY = {"neg": np.negative, "pos": np.positive, "abs": np.absolute, "invert": n
 @final
 @hides_methods
 class Selected:
-    """The elements that a traced mask chooses: those of `elements`, an
-    array of all, where it holds.
+    """The elements that a traced mask chooses: those of `values`, an
+    array of all, where it holds; of `elements` where functions of them are computed, too.
 
-    The axes of the mask are the first ones of `elements`. In NumPy's array their place is taken by
+    The axes of the mask are the first ones of both. In NumPy's array their place is taken by
     one axis, after `before` of the others: after one in `x[:, mask]`. What `np.nonzero(mask)` gives
     for an axis are the indices along that `axis` which the mask chooses.
     """
 
-    __slots__ = ("axis", "before", "elements", "error", "mask")
+    __slots__ = ("axis", "before", "computed", "error", "mask", "values")
 
     def __init__(
-        self, elements: Any, mask: Any, error: Error, before: int = 0, axis: int | None = None
+        self, values: Any, mask: Any, error: Error, before: int = 0, axis: int | None = None
     ) -> None:
-        self.elements, self.mask, self.error = elements, mask, error
+        self.values, self.mask, self.error, self.computed = values, mask, error, False
         self.before, self.axis = before, axis
 
     def with_elements(self, elements: Any, before: int | None = None) -> Selected:
-        return Selected(elements, self.mask, self.error, self.before if before is None else before)
+        before = self.before if before is None else before
+        new = Selected(elements, self.mask, self.error, before)
+        new.computed = True
+        return new
+
+    @property
+    def elements(self) -> Any:
+        """The values, and where the mask does not hold the first of those that it chooses."""
+        if not self.computed:
+            self.values, self.computed = harmless(self.values, self.mask), True
+        return self.values
 
     def after(self) -> int:
         """How many axes follow that of the chosen elements."""
-        return int(self.elements.ndim - self.mask.ndim - self.before)
+        return int(self.values.ndim - self.mask.ndim - self.before)
 
     def of_elements(self, call: Callable[..., Any], *xs: Any) -> Selected:
         """The function of these elements, or of numbers, values in turn, and
@@ -86,17 +96,17 @@ class Selected:
         if type(x) is Selected:
             if not alike(x.mask, self.mask) or x.after() != self.after():
                 raise x.error()
-            return x.with_axes(before)
+            return x.with_axes(x.elements, before)
         if np.ndim(x) <= self.after():
             return x
         y = in_front(gnp.asarray(x), before, self.after())
-        left = self.with_axes(before).shape[self.mask.ndim :]
+        left = self.with_axes(self.values, before).shape[self.mask.ndim :]
         return taken_in_turn(y, self.mask, np.broadcast_shapes(left, y.shape[1:]))
 
-    def with_axes(self, before: int) -> Any:
-        """The elements, with new axes so that there are `before`."""
-        n, shape = self.mask.ndim, self.elements.shape
-        return gnp.reshape(self.elements, (*shape[:n], *(1,) * (before - self.before), *shape[n:]))
+    def with_axes(self, x: Any, before: int) -> Any:
+        """The elements or values, with new axes so that there are `before`."""
+        n, shape = self.mask.ndim, x.shape
+        return gnp.reshape(x, (*shape[:n], *(1,) * (before - self.before), *shape[n:]))
 
     def updated(self, call: Callable[..., Any], other: Any) -> Selected:
         """The new elements of `x[mask] += other`, in the dtype of `x`."""
@@ -114,7 +124,7 @@ class Selected:
         left = x.ndim - mask.ndim
         if not alike(mask, self.mask) or left - before != self.after() or before < self.before:
             raise self.error()
-        new = self.with_axes(before)
+        new = self.with_axes(self.values, before)
         if np.broadcast_shapes(new.shape, x.shape) != x.shape:
             raise self.error()
         return gnp.where(whole(mask, left), new.astype(x.dtype), x)
@@ -132,14 +142,14 @@ class Selected:
             raise self.error()
         if dtype is not None:
             more["dtype"] = dtype
-        if function in (np.count_nonzero, *EXTREME):
-            x = self.elements if function in EXTREME else self.elements != 0
-            y = plain(x, axes, **({} if function in EXTREME else {"where": self.whole()}))
-            return self.unless_none(y) if function in EXTREME else y
-        return plain(self.elements, axes, where=self.whole(), **more)
-
-    def whole(self) -> Any:
-        return whole(self.mask, self.elements.ndim - self.mask.ndim)
+        if function in EXTREME:
+            return self.unless_none(plain(self.elements, axes))
+        chosen = whole(self.mask, self.values.ndim - self.mask.ndim)
+        if function is np.count_nonzero:
+            return plain(self.values != 0, axes, where=chosen)
+        # a NaN that is not chosen would reach the derivatives of others than these
+        x = self.values if function in LINEAR else self.elements
+        return plain(x, axes, where=chosen, **more)
 
     def axes(self, axis: Any) -> Dims:
         """The axes of `elements` that are meant by those of NumPy's array."""
@@ -159,12 +169,12 @@ class Selected:
         n = self.mask.ndim
         chosen = gnp.reshape(self.mask, (-1,))
         place = chosen.size - 1 - gnp.argmax(chosen[::-1]) if last else gnp.argmax(chosen)
-        line = gnp.reshape(self.elements, (chosen.size, *self.elements.shape[n:]))
+        line = gnp.reshape(self.values, (chosen.size, *self.values.shape[n:]))
         return self.unless_none(gnp.take(line, place, axis=0))
 
     @property
     def size(self) -> Any:
-        left = self.elements.size // max(self.mask.size, 1)
+        left = self.values.size // max(self.mask.size, 1)
         return (gnp.sum(self.mask) * left).cast(INT64, weak=True)
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **more: Any) -> Any:
@@ -221,6 +231,7 @@ REDUCTIONS: dict[Any, Any] = {
     **{f: gnp.FUNCTIONS[f] for f in (np.sum, np.prod, np.mean, np.var, np.std, np.any, np.all, *EXTREME)},
     np.average: gnp.mean, np.count_nonzero: gnp.sum,
 }  # fmt: skip
+LINEAR = (np.sum, np.mean, np.average, np.any, np.all)
 REDUCE = {np.add: np.sum, np.multiply: np.prod, np.maximum: np.max, np.minimum: np.min,
           np.logical_and: np.all, np.logical_or: np.any}  # fmt: skip
 
@@ -282,7 +293,7 @@ def places(x: Any) -> tuple[Selected, ...]:
         what, "np.where(mask, x, other) of three arguments, or a mask that is no traced value"
     )
     grid = gnp.indices(mask.shape)
-    return tuple([Selected(harmless(grid[i], mask), mask, error, 0, i) for i in range(mask.ndim)])
+    return tuple([Selected(grid[i], mask, error, 0, i) for i in range(mask.ndim)])
 
 
 def with_masks(key: Any) -> Any:
@@ -328,7 +339,7 @@ class Masked:
 
     def select(self, x: Any) -> Selected:
         """The elements that the mask chooses; errors of the key itself are NumPy's."""
-        y, mask = harmless(self.part(x).__copy__(), self.mask), self.mask.__copy__()
+        y, mask = self.part(x).__copy__(), self.mask.__copy__()
         what = (
             f"x[mask] has a shape that depends on the values of mask, which is traced {mask.type}"
         )

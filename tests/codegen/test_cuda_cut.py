@@ -230,3 +230,37 @@ def test_arrays_across_the_rows_of_a_kernel_are_read_by_another() -> None:
     """The second one would read a sector of 32 bytes for each element."""
     large = drawn(1500, 1500), drawn(1500, 1500), drawn(1500), drawn(1500)
     assert not any("(j + v) * n_i" in text for _, text in kernels(scaled, *large))
+
+
+@needs_compiler
+def test_columns_of_points_are_read_once() -> None:
+    """Blocks walk the rows, which all have the same points of the other cloud: strided, in registers."""
+
+    def chamfer(a: Any, b: Any) -> Any:
+        d = ((a[:, None] - b[None]) ** 2).sum(-1)
+        return d.min(1).mean() + d.min(0).mean()
+
+    many = np.zeros((8192, 3), F32)
+    text, *_ = (text for _, text in kernels(chamfer, many, many))
+    body = text[text.index("for (int i = ") :]
+    assert "b[" not in body and text.count("* b_j];") == 1
+    a, b = drawn(70, 3), drawn(96, 3)
+    with config.using(executor="shim"):
+        np.testing.assert_allclose(ge2.jit(chamfer)(a, b), chamfer(a, b), rtol=1e-5)
+
+
+@needs_compiler
+def test_what_is_returned_twice_is_written_twice() -> None:
+    """By the kernel that makes it: a copy would read it as well. The caller has two arrays."""
+
+    def f(x: Any, y: Any) -> Any:
+        z = np.tanh(x) * y.sum(1, keepdims=True)
+        return z, z.sum(0), z
+
+    x, y = drawn(512, 520), drawn(512, 40)
+    assert "pointwise" not in [kernel.kind for kernel, _ in kernels(f, x, y)]
+    with config.using(executor="shim"):
+        first, _, second = ge2.jit(f)(x, y)
+    np.testing.assert_allclose(first, f(x, y)[0], rtol=2e-5, atol=1e-5)
+    assert not np.shares_memory(first, second)
+    np.testing.assert_array_equal(first, second)

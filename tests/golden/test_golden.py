@@ -43,6 +43,7 @@ VARIANTS = {
         "product with few terms": r"ge2_product_terms_f32\(",
         "product with a vector": r"ge2_product_with_vector_f32\(",
         "product by panels": r"product_\d+_packed\(",
+        "product and what follows": r"contraction_\d+_region_part\(",
         "file of two parts": r"GE2_SHARED void",
         "scan in chunks": r"chunks > 1 \? row\[c\]",
         "scan of columns": r"double state\[\d+\];",
@@ -118,9 +119,13 @@ def golden_texts(target: str) -> str:
     return "\n".join(path.read_text() for path in sorted(HERE.glob(f"{target}/*.txt")))
 
 
-# but those of a library that is asked for each graph, on a GPU: tests/kernels/test_cudnn.py has them
+# but those of a library that is asked for each graph, on a GPU: tests/kernels/test_cudnn.py has them;
+# and those that leave steps apart, which then have families of their own
 FAMILIES = dict.fromkeys(
-    family for target in TARGETS for family in catalog_of(target) if not isinstance(family, OfCudnn)
+    family
+    for target in TARGETS
+    for family in catalog_of(target)
+    if not (isinstance(family, OfCudnn) or family.in_steps)
 )
 
 

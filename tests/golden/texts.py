@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
+from unittest.mock import patch
 
 import ge2
 from ge2.base.config import config
@@ -37,7 +38,9 @@ KINDS = ("kernel", "copy", "matmul", "library")
 
 def text_of(name: str, program: Program, target: str) -> str:
     """All that a golden file shows of a program for a target."""
-    with config.using(
+    # whatever the vectors of this machine's BLAS are
+    wide = patch("ge2.targets.c.libraries.is_narrow", lambda: False)
+    with wide, config.using(
         executor=EXECUTORS[target], threads=2, passes_off=program.off, dump="", nvtx=False,
     ):  # fmt: skip
         executable = compiled(name, program, target)

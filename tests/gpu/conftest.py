@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 
 from ge2.base.config import config
+from ge2.dispatch import cache
+from ge2.targets.cuda.launch import library_call
 from ge2.targets.cuda.load import driver
 from ge2.targets.cuda.load.gpu import cupy
 
@@ -29,6 +31,18 @@ def xp(cp: Any) -> Any:
 @pytest.fixture
 def rng() -> np.random.Generator:
     return np.random.default_rng(0)
+
+
+@pytest.fixture(scope="module")
+def extension() -> None:
+    """It is there from the first call on."""
+    assert library_call.made_now() is not None
+
+
+@pytest.fixture
+def anew() -> None:
+    """Equal graphs of other tests are forgotten, so that counts begin at zero."""
+    cache.forget()
 
 
 @pytest.fixture(scope="module")

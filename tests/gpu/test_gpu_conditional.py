@@ -13,29 +13,17 @@ import ge2
 from ge2.base.config import config
 from ge2.base.errors import KernelError
 from ge2.dispatch import cache
-from ge2.targets.cuda.launch import library_call
 from ge2.targets.cuda.launch.library_call import LOOPS, knows
 from ge2.targets.cuda.load import LIBRARY
 from ge2.targets.cuda.load.gpu import gpu
+from tests.gpu.test_gpu_launches import runs
 
 lax = ge2.lax
 N = 4096  # rows of arrays that no single block would take
 needs_nodes = pytest.mark.skipif(not knows(LOOPS), reason="a driver without conditional nodes")
 
 
-pytestmark = pytest.mark.usefixtures("library_products")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def there():
-    """The extension is there from the first call on."""
-    assert library_call.made_now() is not None
-
-
-@pytest.fixture(autouse=True)
-def anew():
-    """Equal graphs of other tests are forgotten, so that counts begin at zero."""
-    cache.forget()
+pytestmark = pytest.mark.usefixtures("library_products", "extension", "anew")
 
 
 @pytest.fixture
@@ -104,10 +92,6 @@ def at_once(f, *args):
         found = [y.get() for y in ge2.tree.leaves(ge2.jit(f)(*args))]
     cache.forget()
     return found
-
-
-def runs(f):
-    return f._last.executable.launched
 
 
 def held(f, args, times=4):

@@ -16,7 +16,7 @@ from ge2 import lax
 from ge2.base.config import config
 from tests.codegen.loop_programs import counted, either
 from tests.gpu.names import kernels_of
-from tests.gpu.test_gpu_resident import by_hand
+from tests.gpu.test_gpu_resident import by_hand, outputs
 
 N = 1 << 20
 REPLAYS = 1000
@@ -203,14 +203,6 @@ def test_in_a_loop_that_is_no_grid(cp: Any, rng: np.random.Generator) -> None:
     with config.using(passes_off=("resident",)):
         want = ge2.jit(f)(cp.asarray(x)).get()
     np.testing.assert_allclose(g(cp.asarray(x)).get(), want, rtol=1e-3, atol=1e-3)
-
-
-def outputs(w: Any, h: Any, xs: Any) -> Any:
-    def step(h: Any, x: Any) -> Any:
-        h = np.tanh(x + ge2.numpy.matmul(h, w, precision="tf32"))
-        return h, h
-
-    return lax.scan(step, h, xs)[1]
 
 
 @pytest.mark.parametrize("capture", ["on", "off"])

@@ -16,17 +16,10 @@ import pytest
 import ge2
 from ge2.base.config import config
 from ge2.base.errors import KernelError
-from ge2.dispatch import cache
 from ge2.targets.cuda.launch import Address, Launch, LaunchList, TensorMap, Tiles, library_call
 from ge2.targets.cuda.load.gpu import gpu
 
-pytestmark = pytest.mark.usefixtures("library_products")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def there():
-    """The extension is there from the first call on."""
-    assert library_call.made_now() is not None
+pytestmark = pytest.mark.usefixtures("library_products", "extension", "anew")
 
 
 def net(x, w, v, k=2.0):
@@ -55,12 +48,6 @@ def close(found, wanted):
 
 def runs(f):
     return f._last.executable.launched
-
-
-@pytest.fixture(autouse=True)
-def anew():
-    """Equal graphs of other tests are forgotten, so that counts begin at zero."""
-    cache.forget()
 
 
 def test_a_thousand_replays_are_what_the_first_call_is(xp):

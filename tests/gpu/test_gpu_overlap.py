@@ -18,8 +18,9 @@ from ge2.ops.user_ops import Own
 from ge2.targets.cuda.launch import library_call
 from ge2.targets.cuda.launch.library_call import LOOPS, knows
 from ge2.targets.cuda.load.gpu import gpu
-from tests.gpu.test_gpu_launches import given, net
+from tests.gpu.test_gpu_launches import given, net, runs
 
+pytestmark = pytest.mark.usefixtures("anew")
 BF16 = np.dtype(ml_dtypes.bfloat16)
 REPLAYS = 1000
 ROWS, COLUMNS = 300, 260  # more than a few blocks, and no multiple of anything
@@ -33,16 +34,6 @@ def there():
         pytest.skip(
             "kernels of this GPU, or graphs of this driver, cannot wait for others by themselves"
         )
-
-
-@pytest.fixture(autouse=True)
-def anew():
-    """Equal graphs of other tests are forgotten, so that counts begin at zero."""
-    cache.forget()
-
-
-def runs(f):
-    return f._last.executable.launched
 
 
 def is_early(f):

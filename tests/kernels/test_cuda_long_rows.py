@@ -16,16 +16,12 @@ from ge2.base.config import config
 from ge2.targets.cuda.limits import H200
 from ge2.targets.cuda.tuning import Tuning
 from tests.codegen.texts import kernels
+from tests.kernels.made_cases import softmax
 from tests.kernels.wgmma_cases import BF16, F16, F32
 from tests.together import needs_compiler
 
 F64: Final = np.dtype("f8")
 BOUNDS: Final = {F32: 3e-5, F64: 1e-11, F16: 5e-3, BF16: 4e-2}
-
-
-def softmax(x: Any) -> Any:
-    e = np.exp(x - x.max(-1, keepdims=True))
-    return e / e.sum(-1, keepdims=True)
 
 
 def norm(x: Any, axes: Any = -1) -> Any:

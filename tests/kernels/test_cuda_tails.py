@@ -42,6 +42,7 @@ def close(found: Any, function: Callable[..., Any], x: np.ndarray) -> None:
 
 
 @needs_compiler
+@pytest.mark.exhaustive("name", "dtype", table="tails of sums")
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("name", TAILS)
 def test_values_are_those_of_numpy(name: str, dtype: np.dtype) -> None:

@@ -134,6 +134,7 @@ def test_narrow_strips(tile: str, name: str) -> None:
         checked(function, [drawn(rng, s, BF16) for s in shapes], FUSED, 72)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("tile", ["64 x 64", "128 x 192", "128 x 192, narrow strips"])
 def test_no_tile_takes_the_place_of_the_one_before(tile: str) -> None:
     """Of tiles with an odd number of strips the last one lies where the first of the next tile does."""

@@ -155,7 +155,10 @@ def test_few_rows_times_lines_are_chosen_where_they_are_quicker():
     assert chosen(lambda a, b: a @ b, (64, 300), (300, 300)) != ["lines"]
 
 
-def test_panels_are_chosen_where_they_are_quicker():
+@pytest.mark.parametrize("narrow", [False, True])
+def test_panels_are_chosen_where_they_are_quicker(narrow, monkeypatch):
+    monkeypatch.setattr("ge2.targets.c.libraries.is_narrow", lambda: narrow)
+
     def chosen(a, b, dtype):
         types = [ArrayType(shape, np.dtype(dtype)) for shape in (a, b)]
         beside = tuple(range(len(a) - 2))
@@ -167,7 +170,8 @@ def test_panels_are_chosen_where_they_are_quicker():
     assert chosen((64, 32, 32), (64, 32, 32), "f8") == "panels"
     assert chosen((4096, 64), (64, 64), "f4") == "panels"
     assert chosen((512, 512), (512, 512), "f4") == "panels"
-    assert chosen((1024, 1024), (1024, 1024), "f4") == chosen((64, 768), (768, 768), "f8") == "BLAS"
+    large = chosen((1024, 1024), (1024, 1024), "f4"), chosen((64, 768), (768, 768), "f8")
+    assert large == (("panels", "panels") if narrow else ("BLAS", "BLAS"))
 
 
 def test_strides_of_vectors_and_matrices():
@@ -252,9 +256,7 @@ def test_thin_products_are_loops_and_tiny_ones_are_written_for_their_size():
         and "rows * columns, 1, columns )" in columns
     )
     assert "ge2_product_tiny_f64(4, 4, 4, " in text((65536, 4, 4), (65536, 4, 4))
-    assert (
-        "ge2_product_terms" not in text((700, 700), (700, 700)).split("static void product_0(")[1]
-    )
+    assert "ge2_product_terms" not in text((700, 700), (700, 700))
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

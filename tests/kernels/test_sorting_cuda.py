@@ -22,6 +22,7 @@ from ge2.passes.reads import OrderStatistics
 from ge2.targets.cuda.device import Caps, Device
 from ge2.targets.cuda.emulator import OfflineDevice, ShimDevice, limits_of
 from ge2.targets.cuda.kernels.sort import (
+    DIGITS,
     RANKED,
     REGISTERS,
     SHARED,
@@ -41,7 +42,7 @@ pytestmark = needs_compiler
 DTYPES = [d for d in SHORT if d not in COMPLEX]
 MOST = longest(H200.shared_static)
 SIZES = (0, 1, 2, 7, 31, 32, 33, 64, 65, 128, 129, 255, 257, 1023, 1025)
-WAYS = ("", REGISTERS, RANKED, SHARED)
+WAYS = ("", REGISTERS, RANKED, SHARED, DIGITS)
 
 
 def judged(op: Any, x: Any, device: Device, lying: str = "", way: str = "") -> None:
@@ -158,16 +159,31 @@ def test_equal_elements_keep_their_bits(n: int, rng: np.random.Generator) -> Non
 def test_the_longest_line(rng: np.random.Generator) -> None:
     x = rng.integers(-99, 99, (1, MOST))
     judged(ArgSort(1), x, ShimDevice())
-    judged(Sort(1), np.nextafter(x.astype(float), 0), ShimDevice())
+    judged(Sort(1), np.nextafter(x.astype(float), 0), ShimDevice(), way=SHARED)
+
+
+@pytest.mark.exhaustive
+def test_longer_lines_by_their_digits(rng: np.random.Generator) -> None:
+    """Of several tiles, with digits that all keys share, both zeros and NaN, side by side and not."""
+    x = numbers(rng, (2, MOST + 300), np.dtype(np.float32), small=True)
+    x[1, ::3] = np.resize(np.array([0.0, -0.0, np.nan, -np.nan], np.float32), x[1, ::3].shape)
+    judged(Sort(1), x, ShimDevice(seed=1, watch=True))
+    judged(ArgSort(0), x.T.copy(), ShimDevice(seed=2, watch=True))
+    judged(Sort(1), np.full((2, MOST + 1), -0.0), ShimDevice(seed=3))
 
 
 def test_the_choice() -> None:
-    def chosen(n: int, dtype: str = "f4") -> Any:
-        t = ArrayType((3, n), np.dtype(dtype))
+    def chosen(n: int, dtype: str = "f4", lines: int = 3) -> Any:
+        t = ArrayType((lines, n), np.dtype(dtype))
         return select(Problem(Sort(1), (t,), (t,), "cuda"))
 
     assert chosen(700).family.name == "sort in CUDA"
-    assert f"a block sorts {MOST} elements, not {MOST + 1}" in str(chosen(MOST + 1))
+    assert chosen(MOST + 1).family.name == "sort in CUDA"
+    longest = H200.tuning.sorts.longest
+    assert f"a block sorts {longest} elements, not {longest + 1}" in str(chosen(longest + 1))
+    assert f"one line of {MOST + 1} elements is sorted by all blocks" in str(
+        chosen(MOST + 1, lines=1)
+    )
     assert "complex numbers are sorted by CuPy" in str(chosen(7, "c8"))
 
 
@@ -199,6 +215,8 @@ def test_nvrtc_compiles_it(arch: str, dtype: np.dtype) -> None:
         (OrderStatistics(1, (15, 16)), 32),
         (ArgSort(1), 700),
         (Sort(1), MOST),
+        (Sort(1), 9 * MOST),
+        (ArgSort(1), 9 * MOST),
     ):
         program = compile_graph(graph_of(op, ArrayType((3, n), dtype)), device=device)
         program.build()

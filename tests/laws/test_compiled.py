@@ -11,16 +11,12 @@ import pytest
 import ge2
 from ge2.base.compiler import significant
 from ge2.base.config import config
+from tests.kernels.made_cases import softmax
 from tests.together import needs_compiler, together
 from tests.transforms.functions import FUNCTIONS, points
 
 pytestmark = needs_compiler
 Function = Callable[..., Any]
-
-
-def softmax(x):
-    e = np.exp(x - x.max(-1, keepdims=True))
-    return e / e.sum(-1, keepdims=True)
 
 
 def layernorm(x):

@@ -457,6 +457,8 @@ MASKED: dict[str, Callable[..., Any]] = {
             x, (slice(None), gnp.flatnonzero(n[1:])), y[:, n[1:].nonzero()[0]]
         )
     ),
+    "compress": lambda x, y, m, n, o, mn: np.compress(n[:3], x, axis=1).sum(1),
+    "extract": lambda x, y, m, n, o, mn: np.extract(x > y, x * y).sum() + np.compress(n, y).sum(),
     "indices": lambda x, y, m, n, o, mn: np.where(mn)[1].sum() + x[np.where(mn)].sum(),
     "size": lambda x, y, m, n, o, mn: x.sum() * (x[:, n].size + np.nonzero(mn)[0].size),
 }
@@ -510,3 +512,11 @@ def test_derivatives_of_what_a_traced_mask_chooses() -> None:
         difference = (f(x + step, m) - f(x - step, m)) / 2e-6
         np.testing.assert_allclose(slope[at], difference, 1e-7, 1e-7)
     np.testing.assert_array_equal(ge2.vmap(f)(np.stack([x, x]), np.stack([m, m])), [f(x, m)] * 2)
+
+
+def test_no_nan_that_a_mask_leaves_out_reaches_a_derivative() -> None:
+    x, m = np.array([1.0, np.nan, 4.0, np.inf]), np.array([True, False, True, False])
+    for f in (np.sum, np.mean, np.var, np.prod, np.max, lambda x: np.log(x).sum()):
+        slope = ge2.jit(ge2.grad(lambda x, m: f(x[m])))(x, m)  # noqa: B023
+        np.testing.assert_array_equal(slope[[1, 3]], 0)
+        np.testing.assert_allclose(slope[[0, 2]], ge2.grad(f)(x[m]), 1e-12)

@@ -172,19 +172,19 @@ def test_a_cast_to_bool_asks_for_zero() -> None:
     assert ops.ConvertElementType(BOOL)(np.array([0j, 1j])).tolist() == [False, True]
 
 
-@pytest.mark.parametrize(
-    "dtype", [FLOAT16, FLOAT32, FLOAT64, np.dtype("i1"), np.dtype("u4")], ids=str
-)
+@pytest.mark.parametrize("dtype", [np.dtype("i1"), np.dtype("u4")], ids=str)
+@pytest.mark.parametrize("y", [0, 1, 2, 3, 7])
+def test_powers_of_integers_are_those_of_numpy(dtype: np.dtype, y: int) -> None:
+    x = special(dtype)
+    assert same(ops.IntegerPow(y)(x), np.power(x, dtype.type(y)))
+
+
+@pytest.mark.parametrize("dtype", [FLOAT16, FLOAT32, FLOAT64], ids=str)
 @pytest.mark.parametrize("y", [-3, -2, -1, 0, 1, 2, 3, 7])
 def test_integer_powers_are_those_of_numpy(dtype: np.dtype, y: int) -> None:
-    if dtype.kind in "iu" and y < 0:
-        return
     x = special(dtype)
     with np.errstate(all="ignore"):
         got, want = ops.IntegerPow(y)(x), np.power(x, dtype.type(y))
-    if dtype.kind in "iu":
-        assert same(got, want)
-        return
     # the reciprocal of an overflow has no digits
     normal = ~(np.abs(want) < 4 * np.finfo(dtype).tiny)
     assert np.allclose(

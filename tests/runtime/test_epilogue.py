@@ -16,8 +16,8 @@ from ge2 import lax
 from ge2.base.arrays import HALF
 from ge2.base.config import config
 from ge2.cli import demo as digits
+from ge2.compile.contractions import contractions
 from ge2.compile.pipeline import rewritten
-from ge2.compile.rewrites.contractions import contractions
 from ge2.ir import verify
 from ge2.ops.graphs.contraction import is_contraction, steps_of
 from ge2.passes.context import Context

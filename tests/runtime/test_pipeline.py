@@ -149,6 +149,16 @@ def test_a_pass_can_be_left_out(executor: str, name: str) -> None:
             np.testing.assert_allclose(y, w, rtol=1e-5, atol=1e-6)
 
 
+def test_what_is_a_copy_already_is_not_copied_again() -> None:
+    def shuffled(x: Any) -> Any:
+        return x.reshape(2, 3, 4).transpose(1, 2, 0).reshape(3, 8)
+
+    with config.using(executor="emulator", tuning=(replace(TUNING, returned=1),)):
+        f = ge2.jit(shuffled)
+        np.testing.assert_array_equal(f(X), shuffled(X))
+        assert len(f.lower(X).kernels) == 1
+
+
 @pytest.mark.parametrize("executor", ["c", "emulator"])
 def test_nobody_else_has_the_memory_of_a_result(executor: str) -> None:
     with config.using(executor=executor, tuning=(replace(TUNING, returned=1),)):

@@ -42,7 +42,12 @@ def through(f: Callable[..., Any], *args: Any) -> Any:
 def check(f: Callable[..., Any], *args: Any) -> None:
     try:
         want = f(*args)
-    except (TypeError, ArithmeticError, ValueError):
+    except TypeError:
+        if f is not UNARY["round(x, 1)"]:  # arrays of complex numbers are rounded by their parts
+            with pytest.raises(TypeError):
+                through(f, *args)
+        return
+    except (ArithmeticError, ValueError):  # which depend on the numbers
         return
     got = through(f, *args)
     assert type(got) is type(want)

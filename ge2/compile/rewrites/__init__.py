@@ -34,8 +34,7 @@ from ge2.ops.graphs.region import Resident, readers_of
 from ge2.passes.context import NOTHING, Context
 from ge2.passes.simplify import CALLS
 from ge2.targets.c.kernels.attention import CApart, CAttention, CAttentionBackward
-from ge2.targets.c.libraries import services
-from ge2.targets.c.tuning import Caps as CCaps
+from ge2.targets.c.libraries import limits
 from ge2.targets.cuda.device import Caps
 from ge2.targets.cuda.emit.words import FAR
 from ge2.targets.cuda.kernels.generated import CudaResident
@@ -113,7 +112,7 @@ def place(context: Context) -> Place | None:
         return on_gpu(context.caps)
     if not context.gathers:
         return None
-    caps = CCaps(config.thread_count(), bool(services().dgemm))
+    caps = limits(config.thread_count())
     return Place("c", caps, (CAttention(), CAttentionBackward(), CApart()))
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from ge2.base.arrays import BFLOAT16, FLOAT16, FLOAT32, FP8, HALF
-from ge2.compile.rewrites.contractions import Contractions, together
+from ge2.compile.contractions import Contractions, on_gpu, together
 from ge2.ir import Atom, Dims, Eqn, Graph, Var, makers_of
 from ge2.ops.dot import DotGeneral
 from ge2.ops.elementwise import DIV, MUL, ConvertElementType
@@ -36,11 +36,11 @@ Values = Collection[Atom]
 
 def gated_products(graph: Graph, context: Context) -> Graph:
     """The graph with two products in place of each such one, for the GPU of the context."""
-    limits = context.caps
-    if not isinstance(limits, Limits) or not any(isinstance(e.op, Slice) for e in graph.eqns):
+    where = on_gpu(context.caps)
+    if where is None or not any(isinstance(e.op, Slice) for e in graph.eqns):
         return graph
     readers = readers_of(graph)
-    known = Contractions(graph, limits)
+    known = Contractions(graph, where)
     whole = dict[Var, Values]()  # of each product, with what is done to both halves of it
     for e in graph.eqns:
         if isinstance(e.op, DotGeneral) and known.possible(e):

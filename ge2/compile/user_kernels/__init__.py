@@ -40,8 +40,7 @@ from ge2.ir import ArrayType, Atom, Eqn, Graph, Literal, Var, makers_of, without
 from ge2.ops.shape import BroadcastInDim
 from ge2.passes.context import Context
 from ge2.passes.simplify import inline
-from ge2.targets.c.libraries import services
-from ge2.targets.c.tuning import Caps as CCaps
+from ge2.targets.c.libraries import limits
 from ge2.targets.cuda.device import Caps as CudaCaps
 from ge2.targets.cuda.kernels.generated import launched
 from ge2.targets.cuda.limits import Limits
@@ -318,7 +317,7 @@ def caps_of(context: Context) -> tuple[str, Any]:
     """Returns the target of a graph, and the limits of its device."""
     if isinstance(context.caps, Limits):
         return "cuda", CudaCaps.before(context.caps)
-    return "c", CCaps(config.thread_count(), bool(services().dgemm))
+    return "c", limits(config.thread_count())
 
 
 def left(

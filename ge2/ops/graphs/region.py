@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence, Set
+from dataclasses import replace
 from typing import Any, Final, TypeGuard, final
 
 import numpy as np
@@ -246,6 +247,24 @@ def joined_halves(halves: Sequence[Half], outputs: int) -> tuple[Graphs, Graphs,
 
 def read_by(graph: Graph) -> set[Atom]:
     return {a for e in graph.eqns for a in e.inputs} | set(graph.outputs)
+
+
+def writing_twice(eqn: Eqn, x: Atom, copy: Var) -> Eqn | None:
+    """A region that writes one of its results into another array as well; None of a result that is
+    not made element by element, or of what is no region.
+    """
+    op = eqn.op
+    if not is_loop(op) or x not in eqn.outs:
+        return None
+    graph, inner = op.graph, op.graph.outputs[eqn.outs.index(x)]
+    made = (at for e, at in zip(graph.eqns, op.axes, strict=True) if inner in e.outs)
+    at = next(made, ())
+    if not at or len(at) != inner.type.ndim:
+        return None
+    same = Eqn(ConvertElementType(inner.type.dtype), (inner,), (Var(inner.type),), eqn.source)
+    graph = replace(graph, eqns=(*graph.eqns, same), outputs=(*graph.outputs, *same.outs))
+    again = replace(op, graph=graph, axes=(*op.axes, at))
+    return replace(eqn, op=again, outs=(*eqn.outs, copy))
 
 
 def readers_of(graph: Graph) -> dict[Atom, list[Eqn]]:

@@ -26,12 +26,12 @@ from ge2.program.timeline import Lifetime, plan
 from ge2.targets.c.blocked import Launch
 from ge2.targets.c.families import BLOCKED
 from ge2.targets.c.launcher import Kept, launch, worth_keeping
-from ge2.targets.c.libraries import matmul_on, services
+from ge2.targets.c.libraries import limits, matmul_on
 from ge2.targets.c.linked import Linked
 from ge2.targets.c.loops import IN_C, Need, Segment
 from ge2.targets.c.native import Native, lifetimes
 from ge2.targets.c.numpy_calls import blocked, note, product, reference_of, view_text
-from ge2.targets.c.tuning import TUNING, Caps, Tuning
+from ge2.targets.c.tuning import TUNING, Tuning
 
 # -------- Steps of a program as Python calls them: C functions, NumPy, blocked NumPy, numbers of
 # the host.
@@ -359,7 +359,7 @@ class CAssembler(Assembler):
         tuning: Tuning = TUNING,
     ) -> None:
         super().__init__(program, title, run, meter)
-        self.caps = Caps(threads, bool(services().dgemm), tuning)
+        self.caps = limits(threads, tuning)
         self.threads, self.branches, self.borrowed = threads, branches, borrowed
         self.bound: dict[str, None] = {}  # names that `bind` passes to `run`
         self.body: list[Line] = []

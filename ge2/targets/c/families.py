@@ -8,6 +8,7 @@ from __future__ import annotations
 from ge2.choice.choose import Catalog
 from ge2.targets.c.blocked import BlockedPointwise, BlockedReduce, BlockedRowwise
 from ge2.targets.c.kernels.attention import CAttention, CAttentionBackward
+from ge2.targets.c.kernels.contractions import CContraction, CInSteps
 from ge2.targets.c.kernels.gather_scatter import CGather, CIndex, CScatter, CScatterReduce
 from ge2.targets.c.kernels.generated import (
     CBits,
@@ -25,8 +26,11 @@ from ge2.targets.c.kernels.lines import CScan, CSearch, CSelect, CSort, CTop
 from ge2.targets.c.kernels.products import CProduct
 
 FAMILIES: Catalog = (
-    CRegion(), CProduct(), CCopy(), CConcatenate(), CPad(), CUpdateSlice(), CConstant(), CTable(),
+    CRegion(), CProduct(), CContraction(), CInSteps(), CCopy(), CConcatenate(), CPad(), CUpdateSlice(),
+    CConstant(), CTable(),
     CGather(), CScatterReduce(), CScatter(), CIndex(), CScan(), CBits(), CFold(), CSort(),
     CSelect(), CTop(), CSearch(), COwn(), CAttention(), CAttentionBackward(),
 )  # fmt: skip
 BLOCKED: Catalog = (BlockedPointwise(), BlockedRowwise(), BlockedReduce())
+# what a pass chooses among for a product and the region that goes on with it
+CONTRACTIONS: Catalog = (CContraction(), CInSteps())

@@ -28,10 +28,12 @@ from typing import Any, final
 import numpy as np
 
 from ge2.base.arrays import INT64
+from ge2.base.detect import has_long_vectors
 from ge2.base.record import record
 from ge2.base.source import mention
 from ge2.ir import ArrayType, Eqn
 from ge2.passes.linear_algebra import Lu, LuSolve
+from ge2.targets.c.tuning import TUNING, Caps, Tuning
 
 # -------- NumPy's own matrix products and sorts, as addresses that C may call.
 
@@ -184,6 +186,28 @@ def services() -> Blas:
             return Blas(**each, **counters(library), ilp64=ilp64)
     mention("NumPy's BLAS was not found; np.matmul serves")
     return Blas()
+
+
+CORES = [f"{a}openblas_get_corename{b}" for a in ("scipy_", "") for b in ("64_", "")]
+WIDE = ("skylakex", "cooperlake", "sapphirerapids")  # kernels of OpenBLAS with vectors of 64 bytes
+
+
+@cache
+def is_narrow() -> bool:
+    """True if the BLAS is OpenBLAS with vectors of half the length that the processor has: it has
+    kernels of 64 bytes for some processors alone.
+    """
+    library = linked()
+    name = next((name for name in CORES if address(library, name)), "")
+    if not name or not has_long_vectors():
+        return False
+    core: bytes | None = CFUNCTYPE(c_char_p)(address(library, name))()
+    return bool(core) and core.decode().lower() not in WIDE  # type: ignore[union-attr]
+
+
+def limits(threads: int, tuning: Tuning = TUNING) -> Caps:
+    """The limits of programs of so many threads on this machine."""
+    return Caps(threads, bool(services().dgemm), tuning, is_narrow())
 
 
 def vectors(library: CDLL | None, spelling: str, ilp64: bool) -> dict[str, int]:

@@ -97,7 +97,10 @@ class Products:
     """Products of matrices in loops; GE2_TINY and GE2_THIN of product.h bound them, too."""
 
     thin: int = 1 << 20  # multiplications from which on BLAS's threads are worth waking
-    few: int = 512  # multiplications of each of many products whose loops are written for its sizes
+    # multiplications of each of many products whose loops are written for its sizes, as the rows of
+    # small ones are vectors; of complex numbers
+    few: int = 1 << 12
+    few_complex: int = 1 << 9
     many: int = 1 << 18  # multiplications of them all that are worth waking other threads for
     # by panels; BLAS is as quick where products are larger and no side is short
     high: int = 384  # bytes of a column of the rows that a task has: with its terms, half of 256 KB
@@ -119,6 +122,11 @@ class Products:
     far: int = 1 << 19
     row: int = 32  # bytes of a vector, with which loops over few terms store rows
     vector: int = 64
+    # with what is done to its elements: bytes of a product that need no part of it at a time, and
+    # of the part that stays in a second cache, or in a first one where products are small
+    near: int = 1 << 17
+    panel: int = 1 << 18
+    first: int = 1 << 13
 
 
 @final
@@ -232,12 +240,14 @@ TUNING = Tuning()
 @record
 class Caps:
     """`threads`: those that a kernel may share its work among. `blas`: C can call NumPy's BLAS.
-    `tuning`: the numbers that are no limits.
+    `tuning`: the numbers that are no limits. `narrow`: that BLAS has vectors of half the length that
+    ours have, so it takes twice as long.
     """
 
     threads: int
     blas: bool = True
     tuning: Tuning = Tuning()
+    narrow: bool = False
 
     @property
     def kind(self) -> str:

@@ -29,7 +29,7 @@ from ge2.targets.cuda.kernels.libraries import (
     CudnnBackwardInAnyOrder,
 )
 from ge2.targets.cuda.kernels.lines import CudaScan, CudaTop
-from ge2.targets.cuda.kernels.made import GemmMmaMade, GemmWgmmaMade
+from ge2.targets.cuda.kernels.made import GemmMmaMade, GemmWgmmaMade, MadeBefore, MadeFirst
 from ge2.targets.cuda.kernels.moves import (
     CudaBits,
     CudaConcatenate,
@@ -46,6 +46,7 @@ from ge2.targets.cuda.kernels.products import (
 from ge2.targets.cuda.kernels.scatter import CudaScatter, CudaScatterReduce, CudaSumsAt
 from ge2.targets.cuda.kernels.sort import CudaSort
 from ge2.targets.cuda.kernels.tensor_cores import (
+    Apart,
     GemmMma,
     GemmMmaPair,
     GemmMmaRegion,
@@ -54,6 +55,7 @@ from ge2.targets.cuda.kernels.tensor_cores import (
     GemmWgmmaPair,
     GemmWgmmaRegion,
     GemmWgmmaRegionOfCopies,
+    OneByOne,
 )
 
 FAMILIES: Catalog = (
@@ -66,3 +68,13 @@ FAMILIES: Catalog = (
     CudaSmallProduct(), GemmWgmma(), CudaBlas(), GemmWgmmaOfCopies(),
     GemmMma(), CudaProduct(),
 )  # fmt: skip
+
+# what a pass chooses among for products with what is around them, and leaves steps apart of
+MADE: Catalog = (GemmWgmmaMade(), GemmMmaMade())
+PAIRS: Catalog = (GemmWgmmaPair(), GemmMmaPair())
+CONTRACTIONS: Catalog = (
+    CudaSmallContraction(), GemmWgmmaRegion(), GemmWgmmaRegionOfCopies(), BlasEpilogue(), GemmMmaRegion(),
+    *PAIRS, *MADE, Apart(), OneByOne(), MadeBefore(), MadeFirst(),
+)  # fmt: skip
+# of the last step of a region, which is there in any case
+OF_LAST_STEPS: Catalog = (*MADE, MadeBefore(), MadeFirst(in_part=True))

@@ -135,6 +135,7 @@ class Columns:
     row: int = 64  # packs from which on blocks are parts of rows
     blocks: int = 1 << 15  # of a row, at most
     registers: int = 512  # bytes of arrays that a thread may hold, about half of its registers
+    kept: int = 256  # bytes of sums, and of what rows have in common, that eight elements may take
     unrolled: int = 4  # rows of which a thread reads at once
     # of so few bytes, of which so few values are computed: 16 bytes of a thread on their way read
     # 2.5 of an H200's 3.7 TB/s
@@ -341,7 +342,7 @@ class Sorts:
     # keys of each at a time, and elements at most; instructions of a warp for keys that are moved by
     # one digit, and those of all warps for a tile of them
     threads: int = 512
-    run: int = 8
+    run: int = 6
     longest: int = 1 << 20
     moved: int = 80
     tile: int = 4800

@@ -222,11 +222,34 @@ class Named:
 
     name: str
     kernel: CKernel
+    part: bool = False  # its function for a range of the work alone
 
     def text(self) -> str:
         if own := self.kernel.text:
             return re.sub(rf"\b{self.kernel.kind}(?=(_part)?\s*\()", self.name, own)
         return checked(render(self.kernel.template, self))
+
+
+@final
+@record
+class Then:
+    """The view that `templates/c/product/then.c.jinja` prints: a product and a region of its elements."""
+
+    type: str
+    product: CKernel
+    region: CKernel
+    multiply: str
+    go_on: str
+    lines: tuple[Text, ...]
+    first: str
+    last: str
+    blas: bool
+
+    def of_product(self, name: str) -> str:
+        return Named(name, self.product, part=True).text()
+
+    def of_region(self, name: str) -> str:
+        return Named(name, self.region, part=True).text()
 
 
 @final

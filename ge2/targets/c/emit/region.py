@@ -154,6 +154,7 @@ class Writer(Statements):
         return CKernel(
             self.region.kind, self.text, tuple(arguments), (), len(self.region.graph.eqns), total,
             tuple(self.helpers), template="c/region.c.jinja", view=with_reads(body, arguments),
+            unit=self.places.unit(alone.spec) if total and alone is not None else 0,
         )  # fmt: skip
 
     # -- loops

@@ -10,7 +10,7 @@ import numpy as np
 
 from ge2.base.arrays import BOOL, COMPLEX, HALF, INEXACT, INT64, INTEGERS
 from ge2.base.record import record
-from ge2.codegen.axes import Axes, Home, Loop, Work
+from ge2.codegen.axes import Axes, Home, Loop, Spec, Work
 from ge2.codegen.kernel_values import Held, Param, Ranges
 from ge2.codegen.text import AxesParameters, Operand, Text, guard
 from ge2.ir import Eqn, Literal, Names, Var
@@ -115,6 +115,15 @@ class Places(AxesParameters):
         letter = self.letters[a]
         end = self.width(a) if loop.spec.role == "inner" and not blocks else self.extent(a)
         return For(letter, "0", end, (body,), of_block=f"{letter}0" if blocks else "")
+
+    def unit(self, spec: Spec | None) -> int:
+        """The elements of the space that an iteration of a loop of tasks has, if all iterations go
+        through them in C order; else 0.
+        """
+        axes, sizes = sorted(self.axes.sizes), self.axes.sizes
+        if spec is None or spec.role != "task" or [*spec.axes] != axes[: len(spec.axes)]:
+            return 0
+        return math.prod(sizes[a] for a in axes[len(spec.axes) :])
 
     # -- elements of arrays
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any, Final, final
 
 import numpy as np
@@ -16,7 +17,7 @@ from ge2.base.record import record
 from ge2.choice.problem import Problem, described
 from ge2.codegen.axes import merged
 from ge2.codegen.layout import Moved
-from ge2.codegen.text import ALONE, CKernel, Operand, Parameters, Sharing, Text
+from ge2.codegen.text import ALONE, Argument, CKernel, Operand, Parameters, Sharing, Text
 from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Var
 from ge2.ops.attention import REPEATED
 from ge2.ops.attention.form import Form
@@ -101,6 +102,14 @@ class Elements:
     checks: tuple[Check, ...] = ()
 
 
+def shares(chunk: int, grain: int, caps: Caps) -> tuple[Argument, ...]:
+    """The tasks that a thread takes at a time, and those that are worth waking other threads for."""
+    return (
+        Argument("int64_t chunk", "size", chunk), Argument("int64_t grain", "size", grain),
+        Argument("int threads", "threads", caps.threads),
+    )  # fmt: skip
+
+
 def nest_of(letters: Sequence[str], ends: Sequence[str]) -> tuple[tuple[str, str], ...]:
     """The loops of a nest, as a template prints them."""
     return tuple(zip(letters, ends, strict=True))
@@ -117,6 +126,24 @@ def shared(head: Head, depth: int, work: int, simd: bool = False, lines: int = 0
     again = simd and not collapse
     long = depth + lines > head.tuning.regions.lines
     return Sharing(head.team(work), schedule, long, simd=again)
+
+
+def single(shape: Dims, strides: Dims, axes: Dims) -> int | None:
+    """The stride of several axes taken as one, if they have one."""
+    real = [a for a in axes if shape[a] != 1]
+    if not real or 0 in (shape[a] for a in real):
+        return 1 if not real else 0
+    for outer, inner in pairwise(real):
+        if strides[outer] != strides[inner] * shape[inner]:
+            return None
+    return strides[real[-1]]
+
+
+def leads(row: int, column: int, rows: int, columns: int) -> bool:
+    """True if BLAS can read a matrix with these strides."""
+    if columns == 1 or column == 1:
+        return rows == 1 or row >= max(columns, 1)
+    return (rows == 1 or row == 1) and column >= rows
 
 
 # -------- Copies of arrays in C: those whose rows are columns of the other array go by tiles

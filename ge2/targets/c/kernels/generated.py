@@ -37,7 +37,7 @@ from ge2.ops.random import RandomBits, RandomFold
 from ge2.ops.shape import Concatenate, Constant, Iota, Pad
 from ge2.ops.user_ops import Foreign, Own
 from ge2.targets.c.emit import STORED, SUFFIX, C, headers, helpers_of
-from ge2.targets.c.emit.file import Named, same_code
+from ge2.targets.c.emit.file import Named, Then, same_code
 from ge2.targets.c.emit.region import c_kernel
 from ge2.targets.c.kernels import Elements, Head, moving, nest_of
 from ge2.targets.c.kernels import shared as shared_by
@@ -68,11 +68,18 @@ class Pieces:
     @property
     def content(self) -> tuple[str, ...]:
         """Returns what their texts consist of, but for numbers."""
-        own = [part for k in self.kernels for part in content_of(same_code(k), k.template)]
+        every = [each for k in self.kernels for each in (k, *inner_kernels(k))]
+        own = [part for k in every for part in content_of(same_code(k), k.template)]
         names = {"core", *headers("\n".join(own)), *(PRODUCTS if self.products else ())}
         names |= {"complex"} if any(k.helpers for k in self.kernels) else set()
         needed = headers_content(tuple(f"ge2/{n}.h" for n in sorted(names)), include_folders())
         return (needed, *FLAGS, *map(str, sorted(self.products)), *own)
+
+
+def inner_kernels(kernel: CKernel) -> tuple[CKernel, ...]:
+    """The kernels whose parts one calls."""
+    view = kernel.view
+    return (view.product, view.region) if isinstance(view, Then) else ()
 
 
 class Generated(Family[Caps, Pieces]):

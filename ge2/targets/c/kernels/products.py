@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
-from itertools import pairwise
 from typing import Final, final
 
 import numpy as np
@@ -19,6 +17,7 @@ from ge2.ops.dot import DotGeneral
 from ge2.program import volume
 from ge2.targets.c.emit import HELD, STORED, SUFFIX
 from ge2.targets.c.emit.file import For
+from ge2.targets.c.kernels import leads, shares, single
 from ge2.targets.c.kernels.generated import Generated, Pieces, copying, shared, shared_seconds
 from ge2.targets.c.tuning import Caps, Products
 
@@ -76,6 +75,19 @@ def favoured(dtype: np.dtype, sizes: Sides, tuning: Products) -> bool:
     short = min(n, k) <= tuning.short and m >= ROWS
     medium = m >= tuning.tall and work * dtype.itemsize <= tuning.medium
     return work >= tuning.packed and (short or medium)
+
+
+def is_better(dtype: np.dtype, sizes: Sides, tuning: Products) -> bool:
+    """True if panels are quicker than a BLAS that takes twice as long, though part of a tile is none."""
+    work = math.prod(sizes[1:])
+    return dtype in FLOATS and work > tuning.few and filled(dtype, sizes) >= 0.5
+
+
+def filled(dtype: np.dtype, sizes: Sides) -> float:
+    """The part of the tiles of panels that is multiplied."""
+    _, m, n, _ = sizes
+    width = LINE // dtype.itemsize
+    return m * n / (-(-m // ROWS) * ROWS * -(-n // width) * width)
 
 
 def multiplied(dtype: np.dtype) -> np.dtype:
@@ -189,14 +201,6 @@ def turned(x: Matrix) -> Matrix:
     return Matrix(x.operand, x.batch, x.column, x.row)
 
 
-def shares(chunk: int, grain: int, caps: Caps) -> tuple[Argument, ...]:
-    """The tasks that a thread takes at a time, and those that are worth waking other threads for."""
-    return (
-        Argument("int64_t chunk", "size", chunk), Argument("int64_t grain", "size", grain),
-        Argument("int threads", "threads", caps.threads),
-    )  # fmt: skip
-
-
 # -------- Matrix products in C: by NumPy's BLAS, and by loops.
 
 
@@ -230,20 +234,22 @@ class CProduct(Generated):
         rows that fill no tile, lines beat panels.
         """
         sizes, tuning, dtype = sides(problem), caps.tuning, product_dtype(problem)
+        few = tuning.products.few if dtype in FLOATS else tuning.products.few_complex
         blas = caps.blas and dtype in FLOATS | COMPLEX
         usual = [BLAS] if blas else []
         if math.prod(sizes[1:]) <= tuning.variants.loops or not blas:
             usual.append(LOOPS)
         panels = favoured(dtype, sizes, tuning.products) or (not blas and dtype in FLOATS)
+        faster = panels or (caps.narrow and is_better(dtype, sizes, tuning.products))
         if serves(dtype) and min(sizes):
-            usual.insert(0 if panels else len(usual), PANELS)
+            usual.insert(0 if faster else len(usual), PANELS)
         if has_lines(problem, tuning.products):
             usual.insert(int(panels and min(sizes[1:3]) >= ROWS), LINES)
         if dtype not in FLOATS | COMPLEX:
             return shared(usual, problem, caps)
         if is_thin(*sizes, tuning.products.thin):
             usual.insert(0, THIN_LOOPS)
-        elif small(sizes, tuning.products.few):
+        elif small(sizes, few):
             usual.insert(0, SMALL_LOOPS)
         elif caps.blas and is_of_itself(problem):
             usual.insert(0, ITSELF)
@@ -251,17 +257,9 @@ class CProduct(Generated):
 
     def seconds(self, problem: Problem, variant: Variant, caps: Caps) -> float:
         """By BLAS, and by panels of floats, at the rate of its products; loops compute at that of
-        ours, and wait for sums.
+        ours, and wait for sums unless their sizes are known.
         """
-        half, dtype = variant.name.startswith(ITSELF.name), product_dtype(problem)
-        ours = variant.name.startswith((PANELS.name, LINES.name))
-        if ours and dtype not in FLOATS:
-            return shared_seconds(problem, variant, caps, rate=2 / dtype.itemsize)
-        if not (half or ours or variant.name.startswith(BLAS.name)):
-            return shared_seconds(problem, variant, caps, rate=0.25)
-        given = (variant.caps or caps).threads
-        speed = (caps if given > 1 else replace(caps, threads=1)).speed
-        return speed.of(problem, rate=(1 + half) * speed.products / speed.single)
+        return shared_seconds(problem, variant, caps, rate=rate_of(problem, variant, caps))
 
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Pieces:
         return Multiply(problem, variant, caps).run()
@@ -278,6 +276,23 @@ def sides(problem: Problem) -> Sides:
         volume(b.shape, free_b),
         volume(a.shape, op.contract[0]),
     )
+
+
+def rate_of(problem: Problem, variant: Variant, caps: Caps) -> float:
+    """The rate of a product by a variant, beside that of elementwise work. Panels multiply whole
+    tiles.
+    """
+    name, dtype, sizes = variant.name, product_dtype(problem), sides(problem)
+    if name.startswith((LOOPS.name, THIN_LOOPS.name, SMALL_LOOPS.name)):
+        return 1.0 if name.startswith(SMALL_LOOPS.name) else 0.25
+    if dtype not in FLOATS | COMPLEX:
+        return 2 / dtype.itemsize
+    half, by_blas = name.startswith(ITSELF.name), name.startswith((BLAS.name, ITSELF.name))
+    part = 1.0
+    if name.startswith(PANELS.name) and min(sizes):
+        part = filled(dtype, sizes) * (1 if favoured(dtype, sizes, caps.tuning.products) else 0.9)
+    rate = caps.speed.products / caps.speed.single * part * (1 + half)
+    return rate / 2 if by_blas and caps.narrow else rate
 
 
 def is_tiny(problem: Problem) -> bool:
@@ -577,21 +592,3 @@ def thin(
 
 # by the beginnings of the names of variants; that of loops begins others
 WRITERS: Final = ((THIN_LOOPS, thin), (SMALL_LOOPS, tiny), (LOOPS, by_loops))
-
-
-def single(shape: Dims, strides: Dims, axes: Dims) -> int | None:
-    """The stride of several axes taken as one, if they have one."""
-    real = [a for a in axes if shape[a] != 1]
-    if not real or 0 in (shape[a] for a in real):
-        return 1 if not real else 0
-    for outer, inner in pairwise(real):
-        if strides[outer] != strides[inner] * shape[inner]:
-            return None
-    return strides[real[-1]]
-
-
-def leads(row: int, column: int, rows: int, columns: int) -> bool:
-    """True if BLAS can read a matrix with these strides."""
-    if columns == 1 or column == 1:
-        return rows == 1 or row >= max(columns, 1)
-    return (rows == 1 or row == 1) and column >= rows

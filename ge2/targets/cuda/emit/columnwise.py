@@ -91,10 +91,8 @@ class Lanes:
         # what lies elsewhere is read element by element: of neighbouring threads those lie side by side
         if self.read_alone() > len([p for p in lying if p not in self.problem.placed]):
             return 1
-        found, extent = (
-            self.places.pack(lying, self.tuning.registers),
-            self.problem.axes.sizes[self.lane],
-        )
+        extent = self.problem.axes.sizes[self.lane]
+        found = self.windows.fewer(self.places.pack(lying, self.tuning.registers))
         return extent if found == 1 < extent <= self.tuning.together and self.shares() else found
 
     def shares(self) -> bool:

@@ -93,11 +93,14 @@ class Plan:
         group = Spec(tuple(self.groups), "group") if self.groups else None
         held = [p for p in lying if resident and self.lies(p)]
         self.held = {p for p in held if self.depends(p) or not self.lead}
+        self.common = set[Param]()
         parts = [part(problem, w, self.places.order) for w in problem.folded]
         if not self.across:
             self.sink()
         self.root = nest(problem.works, specs, again, group)
         self.said = Statements(problem, self.places, self.root)
+        self.common = self.shared_by_rows()
+        self.held |= self.common
         self.shape = self.shaped()
         self.ahead = self.read_ahead() if self.across else []
         self.splits, self.blocks = self.spread(parts)
@@ -181,6 +184,25 @@ class Plan:
         strides = self.problem.axes.strides[p]
         return any(strides.get(a) for a in (*self.walked, *self.groups))
 
+    def shared_by_rows(self) -> set[Param]:
+        """The arrays of which all rows that a block walks to read the same elements, not side by side:
+        those are read once, as columns of points are, where registers hold them.
+        """
+        if not self.across or not self.resident or self.in_shared or self.alone or self.lane < 0:
+            return set()
+        strides, problem = self.problem.axes.strides, self.problem
+        found = {
+            p
+            for p in strides
+            if strides[p].get(self.lane, 0) > 1
+            and p not in problem.outs
+            and p not in problem.placed
+            and not self.depends(p)
+            and p.var.type.dtype.itemsize == 4
+        }
+        room = 2 * self.tuning.words / self.tuning.summed
+        return found if self.sums() and self.words() + len(found) <= room else set()
+
     def words(self, alive: bool = False) -> float:
         """Registers that an element of a row takes: arrays, values between stages, sums over rows;
         `alive`: at once, for values between stages are made of the arrays.
@@ -230,7 +252,7 @@ class Plan:
             return Shape(1, self.tuning.block, -(-n // pack))
         few, words = self.tuning.held, self.tuning.words
         if self.sums():
-            few, words = self.tuning.summed, 2 * words
+            few, words = self.tuning.summed // (2 if self.common else 1), 2 * words
         most = max(min(few, int(words / max(self.words(), 0.5))), pack)
         team = min(max(power(-(-n // most)), min(32, power(-(-n // pack)))), self.tuning.largest)
         if n <= min(most, self.tuning.brief) and self.plenty():

@@ -188,9 +188,16 @@ class Rows:
             self.said.packs[p] = f"{name}_row[k].at[{'v' if self.pack > 1 else '0'}]"
             if p in self.plan.ahead:
                 continue
+            if p in self.plan.common:
+                self.said.packs[p] = f"{name}_row{self.in_pack}"
+                lines.append(Text(f"{STORED[p.var.type.dtype]} {name}_row[{self.each}];"))
+                one = f"{name}[{self.places.element(p, 'v' if self.pack > 1 else '')}]"
+                line = Text(f"{name}_row{self.in_pack} = {one};")
+                reads.append(unrolled("v", "PACK", [line]) if self.pack > 1 else line)
+                continue
             read = f"ge2_read<{self.width}, {wide}>({name} + {self.places.element(p)}{self.left})"
             if p in self.plan.wider:
-                element = "[k * PACK + v]" if self.pack > 1 else "[k]"
+                element = self.in_pack
                 lines.append(Text(f"float {name}_row[{self.each}];"))
                 one = "v" if self.pack > 1 else "0"
                 each = f"{name}_row{element} = {widened(p.var.type.dtype, f'{name}_at.at[{one}]')};"
@@ -225,6 +232,10 @@ class Rows:
     def letter(self) -> str:
         """The name of the place along a row."""
         return self.places.letters[self.row[0]] if len(self.row) == 1 else "at"
+
+    @property
+    def in_pack(self) -> str:
+        return "[k * PACK + v]" if self.pack > 1 else "[k]"
 
     @property
     def width(self) -> str:

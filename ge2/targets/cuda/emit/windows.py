@@ -22,7 +22,7 @@ from ge2.codegen.kernel_values import Held, Param, Placed
 from ge2.codegen.text import Text
 from ge2.ops.index import Gather
 from ge2.targets.cuda.emit.region import Problem, Statements
-from ge2.targets.cuda.emit.words import STORED, WIDEST, Marks, Places, widened
+from ge2.targets.cuda.emit.words import STORED, WIDEST, Marks, Places, state_bytes, widened
 from ge2.targets.cuda.tuning import Columns
 
 
@@ -210,7 +210,18 @@ class Windows:
         steps |= {self.places.operands[r.param.var].loose for r in reads}
         while pack > 1 and any(s % pack for s in steps):
             pack //= 2
-        return pack
+        return self.fewer(pack)
+
+    def fewer(self, pack: int) -> int:
+        """The elements of a pack, half as many where registers of sums, and of what all rows have in
+        common, would leave a multiprocessor few threads.
+        """
+        over = frozenset[int]().union(*(w.over for w in self.problem.folded))
+        strides, lane = self.problem.axes.strides, self.places.lane
+        common = [p for p in strides if strides[p].get(lane) and over.isdisjoint(strides[p])]
+        sums = sum(map(state_bytes, self.problem.folded))
+        few = pack > 4 and over and (sums + 4 * len(common)) * pack > self.tuning.kept
+        return pack // 2 if few else pack
 
     def pays(self) -> bool:
         """True if windows save enough accesses, and leave room for what is computed."""

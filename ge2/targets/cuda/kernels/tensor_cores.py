@@ -462,6 +462,7 @@ class Apart(Cuda):
     """The steps of a problem one by one, each with a choice of its own."""
 
     name = "launches, step by step"
+    in_steps = True
     code = "step by step"
     # passes, and parts of them, that make one kernel of the steps
     joining: ClassVar[tuple[str, ...]] = ("resident", "epilogue")

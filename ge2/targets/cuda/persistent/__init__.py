@@ -56,9 +56,8 @@ from ge2.targets.cuda.persistent.nodes import (
     named,
     threads,
 )
-from ge2.targets.cuda.persistent.parameters import Handed
 from ge2.targets.cuda.persistent.plan import Plan
-from ge2.targets.cuda.persistent.reads import Folds
+from ge2.targets.cuda.persistent.reads import Folds, Handed
 from ge2.targets.cuda.persistent.rows import Split, fewest, split
 from ge2.targets.cuda.persistent.values import (
     POINTS,

@@ -33,8 +33,7 @@ from ge2.ops.shape import (
 )
 from ge2.program import branch_pairs, carry_of
 from ge2.targets.cuda.persistent.nodes import LOOPS, Statement, Unwritten
-from ge2.targets.cuda.persistent.reads import Read
-from ge2.targets.cuda.persistent.values import POINTS, WRITES, Array
+from ge2.targets.cuda.persistent.values import POINTS, WRITES, Array, Read
 
 # -------- Loops whose rows know nothing of each other: which axis of each value counts them, and
 # the loop over a few.

@@ -277,6 +277,7 @@ class Made:
 
 
 Value = Number | Array | Seen | Picked | Inline | Made
+Read = tuple[Made | Array, bool]  # with whether it is at the own place of what reads
 
 
 def whole(name: str, type_: ArrayType, start: str = "", shared: bool = False) -> Array:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import replace
 from itertools import combinations
-from typing import Final
+from typing import Any, Final, final
 
 from ge2.base.arrays import HALF
+from ge2.base.config import config
+from ge2.base.record import record
 from ge2.choice.choose import Catalog, Choice, choose
 from ge2.choice.problem import Problem, prefs
 from ge2.codegen.layout import Layout, plain, viewed
@@ -23,22 +25,6 @@ from ge2.ops.reduce import ArgReduce, Reduce
 from ge2.ops.shape import Transpose
 from ge2.passes.context import Context
 from ge2.passes.fusion_group import round_halves
-from ge2.targets.cuda.device import Caps
-from ge2.targets.cuda.emit.split_region import half
-from ge2.targets.cuda.kernels.libraries import BlasEpilogue
-from ge2.targets.cuda.kernels.made import GemmMmaMade, GemmWgmmaMade, MadeBefore, MadeFirst
-from ge2.targets.cuda.kernels.products import CudaSmallContraction
-from ge2.targets.cuda.kernels.tensor_cores import (
-    Apart,
-    GemmMmaPair,
-    GemmMmaRegion,
-    GemmWgmmaPair,
-    GemmWgmmaRegion,
-    GemmWgmmaRegionOfCopies,
-    OneByOne,
-)
-from ge2.targets.cuda.limits import Limits
-from ge2.targets.cuda.products.tensor_epilogue import column_sums
 
 # A launch that waits for another costs more than most of what it does, and so does a pass over
 # memory. So a region becomes part of the product whose result it reads first, with sums over all
@@ -48,37 +34,72 @@ from ge2.targets.cuda.products.tensor_epilogue import column_sums
 # that a region reads, such as those of a gated unit, are one region with it. Then a region that
 # makes an operand which nobody else reads goes before its product; of one that folds, its last step.
 # Each is a question to `choose`, among kernels that take all of it and families that leave steps
-# apart (`Apart` and its like), each of which predicts what its steps would take.
+# apart (`Family.in_steps`), each of which predicts what its steps would take. In C there are only
+# regions that read the product of one pair of arrays, and take all of it: what is left is a step
+# like others, which no launch is saved of.
 
 
 FOLDS: Final = (Reduce, ArgReduce)
-MADE: Final = (GemmWgmmaMade(), GemmMmaMade())
-PAIRS: Final = (GemmWgmmaPair(), GemmMmaPair())
-CATALOG: Final[Catalog] = (
-    CudaSmallContraction(), GemmWgmmaRegion(), GemmWgmmaRegionOfCopies(), BlasEpilogue(), GemmMmaRegion(),
-    *PAIRS, *MADE, Apart(), OneByOne(), MadeBefore(), MadeFirst(),
-)  # fmt: skip
-# of the last step of a region, which is there in any case
-OF_LAST_STEPS: Final[Catalog] = (*MADE, MadeBefore(), MadeFirst(in_part=True))
+
+
+@final
+@record
+class Where:
+    """A target: the limits of its chip, the catalog of what a product and a region may be, those of
+    its families that take two products, and how a region is split into what goes with products and
+    what is left (`parted`).
+    """
+
+    target: str
+    caps: Any
+    catalog: Catalog
+    pairs: Catalog
+    parted: Callable[[Eqn, Sequence[Eqn], bool], Iterator[tuple[Eqn, ...]]]
 
 
 def contractions(graph: Graph, context: Context) -> Graph:
-    """The graph with such regions, for the GPU of the context. `epilogue`, `pairs` and `prologue` are
-    names under which parts of it are switched off.
+    """The graph with such regions, for the GPU of the context, or in C. `epilogue`, `pairs` and
+    `prologue` are names under which parts of it are switched off.
     """
-    limits, off = context.caps, prefs().off
-    if not isinstance(limits, Limits) or not any(isinstance(e.op, DotGeneral) for e in graph.eqns):
+    off = prefs().off
+    if not any(isinstance(e.op, DotGeneral) for e in graph.eqns):
+        return graph
+    where = on_gpu(context.caps) if context.caps is not None else in_c(context)
+    if where is None:
         return graph
     if "epilogue" not in off:
-        graph = Contractions(graph, limits).with_what_follows()
-    return graph if "prologue" in off else Contractions(graph, limits).with_operands()
+        graph = Contractions(graph, where).with_what_follows()
+    ours = "prologue" in off or context.caps is None
+    return graph if ours else Contractions(graph, where).with_operands()
+
+
+def on_gpu(limits: object) -> Where | None:
+    # what programs in C need not load
+    from ge2.targets.cuda.device import Caps
+    from ge2.targets.cuda.families import CONTRACTIONS, PAIRS
+    from ge2.targets.cuda.limits import Limits
+
+    if not isinstance(limits, Limits):
+        return None
+    return Where("cuda", Caps.before(limits), CONTRACTIONS, PAIRS, parted)
+
+
+def in_c(context: Context) -> Where | None:
+    """The same of programs in C; None of those that NumPy runs block by block."""
+    from ge2.targets.c.families import CONTRACTIONS
+    from ge2.targets.c.libraries import limits
+    from ge2.targets.c.tuning import TUNING
+
+    if not context.gathers:
+        return None
+    return Where("c", limits(config.thread_count(), config.tuned(TUNING)), CONTRACTIONS, (), in_one)
 
 
 class Contractions:
     """Products of a graph, and what becomes one region with them."""
 
-    def __init__(self, graph: Graph, limits: Limits) -> None:
-        self.graph, self.caps = graph, Caps.before(limits)
+    def __init__(self, graph: Graph, where: Where) -> None:
+        self.graph, self.where, self.caps = graph, where, where.caps
         self.makers = makers_of(graph)
         self.reads = Counter([*(a for e in graph.eqns for a in e.inputs), *graph.outputs])
         self.first: dict[Atom, int] = {}  # the equation that reads a value first
@@ -108,7 +129,7 @@ class Contractions:
         products = [*self.products(eqn, n)]
         for some in (*self.pairs(products), *((each,) for each in products)):
             for choice, one, parts in self.ways(eqn, some):
-                if not isinstance(choice.family, Apart):
+                if not choice.family.in_steps:
                     self.instead.update((id(e), ()) for e in some)
                     return (replace(one, choice=choice), *parts[1:])
                 eqn = replace(eqn, choice=choice)
@@ -123,8 +144,9 @@ class Contractions:
 
     def pairs(self, products: Sequence[Eqn]) -> Iterator[tuple[Eqn, Eqn]]:
         """The pairs that may be one region, unless preferences name families of one product alone."""
-        only, off = prefs().only, prefs().off
-        if "pairs" not in off and (not only or any(family.name in only for family in PAIRS)):
+        only, off, families = prefs().only, prefs().off, self.where.pairs
+        wanted = not only or any(family.name in only for family in families)
+        if families and "pairs" not in off and wanted:
             yield from (p for p in combinations(products, 2) if alike(*p))
 
     def ways(
@@ -135,11 +157,10 @@ class Contractions:
         """
         large = eqn.outs[0].type.nbytes > self.caps.speed.launch * self.caps.speed.moved
         kept = [y for e in products for y in e.outs if self.reads[y] > 1]
-        parts = [*parted(eqn, products, large)]
+        parts = [*self.where.parted(eqn, products, large)]
         ones = [together(products, each[0], kept) for each in parts]
         found = [*zip(map(self.choice, ones), ones, parts, strict=True)]
-        # small products, which sum nothing, are quickest whatever is left
-        return sorted(found, key=lambda way: not isinstance(way[0].family, CudaSmallContraction))
+        return sorted(found, key=lambda way: not way[0].family.preferred)
 
     def possible(self, eqn: Eqn) -> bool:
         """True of a product of matrices that are in arrays of C order."""
@@ -149,16 +170,16 @@ class Contractions:
         matrix = y.type.ndim >= 2 and min(y.type.shape) > 0
         return matrix and None not in map(self.layout, eqn.inputs)
 
-    def choice(self, eqn: Eqn, catalog: Catalog = CATALOG) -> Choice:
+    def choice(self, eqn: Eqn, catalog: Catalog = ()) -> Choice:
         """The choice for steps as a region: one kernel, or some of them apart."""
 
         def operand(role: str, i: int, a: Atom) -> Operand:
             layout = self.layout(a) or plain(a.type.shape)
             return Operand(role, i, layout.strides, layout.offset)
 
-        key = Problem.of(eqn, "cuda", operand), catalog
+        key = Problem.of(eqn, self.where.target, operand), catalog or self.where.catalog
         if key not in self.known:  # layers of a network are alike
-            self.known[key] = choose(key[0], self.caps, prefs(), catalog)
+            self.known[key] = choose(key[0], self.caps, prefs(), key[1])
         return self.known[key]
 
     def layout(self, a: Atom) -> Layout | None:
@@ -190,8 +211,10 @@ class Contractions:
         made = making(one, given, steps[-1]) if steps else None
         if made is None or None in map(self.layout, made.inputs):
             return eqn
-        choice = self.choice(made, CATALOG if len(steps) == 1 else OF_LAST_STEPS)
-        if isinstance(choice.family, Apart):
+        from ge2.targets.cuda.families import OF_LAST_STEPS  # what programs in C need not load
+
+        choice = self.choice(made, () if len(steps) == 1 else OF_LAST_STEPS)
+        if choice.family.in_steps:
             return eqn
         self.instead.update({id(e): () for e in ways} | {id(ways[-1]): steps[:-1]})
         return replace(made, choice=choice)
@@ -264,6 +287,8 @@ def parted(eqn: Eqn, products: Sequence[Eqn], large: bool) -> Iterator[tuple[Eqn
     way first; none if it does not read elements of the products where it is.
     `large`: it takes longer to read a product's elements again than to launch a kernel.
     """
+    from ge2.targets.cuda.products.tensor_epilogue import column_sums  # as above
+
     region, product, ys = eqn.op, products[0], [e.outs[0] for e in products]
     assert isinstance(region, Region)
     if not all(eqn.inputs.count(y) == 1 and region.space == y.type.shape for y in ys):
@@ -284,6 +309,17 @@ def parted(eqn: Eqn, products: Sequence[Eqn], large: bool) -> Iterator[tuple[Eqn
             found.insert(0 if large else n, ways)
             break
     yield from filter(None, found)
+
+
+def in_one(eqn: Eqn, products: Sequence[Eqn], large: bool) -> Iterator[tuple[Eqn, ...]]:
+    """All of a region, if it reads each element of the product where it is."""
+    region, ((y,),) = eqn.op, [e.outs for e in products]
+    assert isinstance(region, Region)
+    if eqn.inputs.count(y) != 1 or region.space != y.type.shape:
+        return
+    place, whole = region.graph.inputs[eqn.inputs.index(y)], tuple(range(len(region.space)))
+    if all(at == whole and not e.op.is_view for e, at in reading(region, {place})):
+        yield (eqn,)
 
 
 def with_sums(eqn: Eqn, region: Region, places: set[Var]) -> tuple[Eqn, ...] | None:
@@ -348,6 +384,8 @@ def in_parts(eqn: Eqn, *parts: tuple[Iterable[int], Set[Atom]]) -> tuple[Eqn, ..
     """A region as several: the numbers of equations of each, and the values that it makes; None if one
     of those is nothing but a view.
     """
+    from ge2.targets.cuda.emit.split_region import half  # as above
+
     region = eqn.op
     assert isinstance(region, Region)
     known: dict[Atom, Atom] = {v: Var(v.type) for _, made in parts for v in made}
