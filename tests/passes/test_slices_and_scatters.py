@@ -19,7 +19,8 @@ from ge2.passes.context import NOTHING, Context, run
 from ge2.passes.context import TUNING as PASSES
 from ge2.passes.fuse import fuse
 from ge2.passes.indices import join_scatters, repeated_updates
-from ge2.passes.slices import diagonals_first, little_first, slices_first, small_turned
+from ge2.passes.reads import small_turned
+from ge2.passes.slices import diagonals_first, little_first, slices_first
 from ge2.targets.cuda.emulator import limits_of
 from tests.passes.graphs import names
 
