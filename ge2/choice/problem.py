@@ -192,8 +192,6 @@ class Family(ABC, Generic[Caps, Code]):
     anywhere: ClassVar[bool] = False
     # whether it leaves steps apart that other families take as one
     in_steps: ClassVar[bool] = False
-    # whether it is preferred with a part of a region to others that take all of it
-    preferred: ClassVar[bool] = False
 
     def serves(self, op: Op) -> bool:
         """True if kernels of the family are for operations of this kind; others it is not asked for."""

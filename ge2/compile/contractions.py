@@ -54,7 +54,7 @@ class Where:
     caps: Any
     catalog: Catalog
     pairs: Catalog
-    parted: Callable[[Eqn, Sequence[Eqn], bool], Iterator[tuple[Eqn, ...]]]
+    parted: Callable[[Eqn, Sequence[Eqn]], Iterator[tuple[Eqn, ...]]]
     halved: bool = False  # of a matrix times its own transpose a half is computed, apart
 
 
@@ -171,15 +171,21 @@ class Contractions:
     def ways(
         self, eqn: Eqn, products: tuple[Eqn, ...]
     ) -> list[tuple[Choice, Eqn, tuple[Eqn, ...]]]:
-        """Ways to go on with a product or two, the preferred one first: the choice for each, the
-        steps that it is for as one, and those steps and the ones after them.
+        """Ways to go on with a product or two, that of the least prediction first: the choice for
+        each, the steps that it is for as one, and those steps and the ones after them.
         """
-        large = eqn.outs[0].type.nbytes > self.caps.speed.launch * self.caps.speed.moved
         kept = [y for e in products for y in e.outs if self.reads[y] > 1]
-        parts = [*self.where.parted(eqn, products, large)]
+        parts = [*self.where.parted(eqn, products)]
         ones = [together(products, each[0], kept) for each in parts]
         found = [*zip(map(self.choice, ones), ones, parts, strict=True)]
-        return sorted(found, key=lambda way: not way[0].family.preferred)
+        return sorted(found, key=lambda way: self.predicted(way[0], way[2][1:]))
+
+    def predicted(self, choice: Choice, after: Sequence[Eqn]) -> float:
+        """The seconds of what was chosen for a part of a region, and of the steps after it."""
+        taken = next(c for c in choice.candidates if c.title == choice.taken.title)
+        problems = (Problem.of(e, self.where.target) for e in after)
+        rest: float = sum(map(self.caps.speed.of, problems))
+        return (taken.seconds or 0.0) + rest
 
     def possible(self, eqn: Eqn) -> bool:
         """True of a product of matrices that are in arrays of C order."""
@@ -301,10 +307,9 @@ def rounded(rest: Eqn, products: Iterable[Var]) -> Eqn:
 # --------------------------------------------------------------------------- a region taken apart
 
 
-def parted(eqn: Eqn, products: Sequence[Eqn], large: bool) -> Iterator[tuple[Eqn, ...]]:
-    """Ways to split a region into what goes with products and the steps after it, the preferred
-    way first; none if it does not read elements of the products where it is.
-    `large`: it takes longer to read a product's elements again than to launch a kernel.
+def parted(eqn: Eqn, products: Sequence[Eqn]) -> Iterator[tuple[Eqn, ...]]:
+    """Ways to split a region into what goes with products and the steps after it; none if it does
+    not read elements of the products where it is.
     """
     from ge2.targets.cuda.products.tensor_epilogue import column_sums  # as above
 
@@ -322,15 +327,15 @@ def parted(eqn: Eqn, products: Sequence[Eqn], large: bool) -> Iterator[tuple[Eqn
     dot, (a, b) = product.op, (x.type for x in product.inputs)
     assert isinstance(dot, DotGeneral)
     found: list[tuple[Eqn, ...] | None] = [halves(eqn, region, places)]
-    for n, ways in enumerate(((eqn,), with_sums(eqn, region, places))):
+    for ways in (eqn,), with_sums(eqn, region, places):
         first = ways[0].op if ways else None
         if isinstance(first, Region) and column_sums(first, len(dot.free(a, b)[1])) is not None:
-            found.insert(0 if large else n, ways)
+            found.insert(0, ways)
             break
     yield from filter(None, found)
 
 
-def in_one(eqn: Eqn, products: Sequence[Eqn], large: bool) -> Iterator[tuple[Eqn, ...]]:
+def in_one(eqn: Eqn, products: Sequence[Eqn]) -> Iterator[tuple[Eqn, ...]]:
     """All of a region, if it reads each element of the product where it is."""
     region, ((y,),) = eqn.op, [e.outs for e in products]
     assert isinstance(region, Region)

@@ -454,7 +454,6 @@ class CudaSmallContraction(Cuda):
     """A product that a region goes on with."""
 
     name = "small product and region in CUDA"
-    preferred = True  # small products, which sum nothing, are quickest whatever is left
     ops, kinds = (Region,), (CONTRACTION,)
 
     def refuses(self, problem: Problem, caps: Caps | None) -> str:
