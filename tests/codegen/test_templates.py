@@ -197,6 +197,7 @@ LIBRARIES = (
     "cuda/packs.cu.jinja",
     "cuda/product/sums.cu.jinja",
     "cuda/reduce.cu.jinja",
+    "cuda/scatter_sums/run.cu.jinja",
 )  # of macros, whose blocks are theirs
 FOLDER = Path(templates())
 NAMES = sorted(str(path.relative_to(FOLDER)) for path in FOLDER.rglob("*.jinja"))
