@@ -54,7 +54,6 @@ from ge2.passes.moves_inside import moves_inside
 from ge2.passes.reads import few_ranks, order_statistics, small_turned, sorted_reads
 from ge2.passes.simplify import inline
 from ge2.passes.slices import (
-    diagonals_first,
     little_first,
     scans_of_slices,
     slices_first,
@@ -157,7 +156,7 @@ PIPELINES: Final[dict[str, tuple[Pass, ...]]] = {
     ),
     "cuda": (
         *FIRST, sorted_reads, few_ranks, order_statistics, online_sums, half_results, fp8_products,
-        diagonals_first, same_axes, recompute, tiny_products, mirrored, short_sums, joined_products, roll, whole,
+        same_axes, recompute, tiny_products, mirrored, short_sums, joined_products, roll, whole,
         stack, stack_all, products_outside, sums_after, scans_of_slices, slices_first, gated_products, join_scatters,
         sums_of_zeros, repeated_updates, products_to_sums, fuse, split_live_ranges, contractions, indexed, drawn,
         resident, moves_inside, rows_inside, small_turned, results_together, constants_late, reads_first, with_copies,

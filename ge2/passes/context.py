@@ -263,7 +263,7 @@ class Tuning:
     statistics: int = 16
     joined: int = 3
     sliced: int = 8
-    turned: int = 1 << 22
+    turned: int = 1 << 24
     windowed: int = 40
     scattered: int = 1 << 22
     summed: int = 1 << 12

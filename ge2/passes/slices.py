@@ -1,25 +1,22 @@
-"""Slices before the work whose results they are of, and of what is joined and padded; diagonals."""
+"""Slices before the work whose results they are of, and of what is joined and padded."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import final
 
-import numpy as np
-
 from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Op, Var, applied, makers_of, without_dead_code
-from ge2.ops.elementwise import ADD, EQ, MUL, WHERE
+from ge2.ops.elementwise import ADD, MUL
 from ge2.ops.graphs.region import Region, readers_of
 from ge2.ops.index import Gather, Indexed
 from ge2.ops.pointlike import Pointlike
 from ge2.ops.random import Draw
 from ge2.ops.reduce import Running
-from ge2.ops.shape import BroadcastInDim, Concatenate, Iota, Pad, Reshape, Slice, Transpose
+from ge2.ops.shape import BroadcastInDim, Concatenate, Iota, Pad, Slice
 from ge2.passes.context import NOTHING, Context
 from ge2.passes.fusion_group import fusible
-from ge2.passes.take_to_mask import after_products
 
 # -------- Elementwise work of which only columns are read, of few, is done for those columns.
 # y = floor x; a = y[:, 0:1]; b = y[:, 1:2] -> a = floor x[:, 0:1]; b = floor x[:, 1:2]
@@ -484,101 +481,3 @@ def is_join(eqn: Eqn) -> bool:
 def is_number(eqn: Eqn) -> bool:
     """True of a number that is repeated."""
     return isinstance(eqn.op, BroadcastInDim) and not eqn.op.dims
-
-
-# -------- Diagonals of elementwise work are work on diagonals, and a diagonal of zeros else is a mask.
-# y = (x - m[:, None]).ravel()[::n + 1]  ->  y = x.ravel()[::n + 1] - m
-# y = pad[inner=n] ct; z = reshape[n, n] y  ->  z = where (i == j) ct[:, None] 0.0
-# A loss of pairs is the diagonal of a matrix of logarithms, which nothing else reads: it would be
-# written for n of its elements, and so would be the matrix of its slopes.
-
-
-def diagonals_first(graph: Graph, context: Context = NOTHING) -> Graph:
-    """The graph with diagonals before elementwise work, and masks in place of padded diagonals."""
-    makers = makers_of(graph)
-    if not any(is_diagonal(e, makers) or is_padded(e, makers) for e in graph.eqns):
-        return graph
-    diagonals = Diagonals(makers, after_products(graph))
-    for eqn in graph.eqns:
-        diagonals.take(eqn)
-    return without_dead_code(replace(graph, eqns=tuple(diagonals.eqns)))
-
-
-def is_diagonal(eqn: Eqn, makers: dict[Var, Eqn]) -> bool:
-    """True of the slice of a square matrix, in one line, that is its diagonal."""
-    op, flat = eqn.op, makers.get(eqn.inputs[0]) if eqn.inputs else None  # type: ignore[arg-type]
-    if not isinstance(op, Slice) or flat is None or not isinstance(flat.op, Reshape):
-        return False
-    n, *rest = flat.inputs[0].type.shape
-    alike = rest == [n] and eqn.outs[0].type.shape == (n,) and n > 1
-    return alike and (op.start, op.step) == ((0,), (n + 1,))
-
-
-def is_padded(eqn: Eqn, makers: dict[Var, Eqn]) -> bool:
-    """True of a square matrix that is a padded diagonal in one line."""
-    line = makers.get(eqn.inputs[0]) if isinstance(eqn.op, Reshape) else None  # type: ignore[arg-type]
-    if line is None or not isinstance(line.op, Pad):
-        return False
-    shape = line.inputs[0].type.shape * 2
-    n = shape[0] if shape else 0
-    alike = len(shape) == 2 and eqn.outs[0].type.shape == shape and n > 1
-    return alike and (line.op.low, line.op.inner, line.op.high) == ((0,), (n,), (0,))
-
-
-@final
-@dataclass
-class Diagonals:
-    """The equations so far; `apart`: what products make, which is there as a whole."""
-
-    makers: dict[Var, Eqn]
-    apart: set[Atom]
-    eqns: list[Eqn] = field(default_factory=list)
-    known: dict[Atom, Atom] = field(default_factory=dict)
-
-    def take(self, eqn: Eqn) -> None:
-        (y, *_) = eqn.outs or (None,)
-        if y is not None and is_diagonal(eqn, self.makers):
-            x = self.makers[eqn.inputs[0]].inputs[0]  # type: ignore[index]
-            found = self.of(x) if self.is_work(x) else None
-            if isinstance(found, Var) and self.eqns and self.eqns[-1].outs == (found,):
-                self.eqns[-1] = replace(self.eqns[-1], outs=(y,))
-                self.known[x] = y
-                return
-        if y is not None and is_padded(eqn, self.makers):
-            (v,), n = self.makers[eqn.inputs[0]].inputs, y.type.shape[0]  # type: ignore[index]
-            index = (applied(self.eqns, Iota((n, n), a, np.dtype(np.int32))) for a in (0, 1))
-            mask = applied(self.eqns, EQ, *index)
-            whole = applied(self.eqns, BroadcastInDim((n, n), (0,)), v)
-            zero = Literal.of(y.type.dtype.type(0))
-            eqn = replace(eqn, op=WHERE, inputs=(mask, whole, zero))
-        self.eqns.append(eqn)
-
-    def is_work(self, x: Atom) -> bool:
-        """True of what is done element by element, or repeats a line or a number."""
-        eqn = self.makers.get(x)  # type: ignore[arg-type]
-        if eqn is None or x in self.apart or len(eqn.outs) != 1 or isinstance(eqn.op, Draw):
-            return False
-        if isinstance(eqn.op, BroadcastInDim):
-            return eqn.inputs[0].type.shape in ((), x.type.shape[:1])
-        return isinstance(eqn.op, Pointlike | Transpose)
-
-    def of(self, x: Atom) -> Atom:
-        """The diagonal of a square matrix."""
-        if x not in self.known:
-            self.known[x] = self.made(x) if x.type.shape else x
-        return self.known[x]
-
-    def made(self, x: Atom) -> Atom:
-        n = x.type.shape[0]
-        if not self.is_work(x):
-            line = applied(self.eqns, Reshape((n * n,)), x)
-            return applied(self.eqns, Slice((0,), (n * n,), (n + 1,)), line)
-        eqn = self.makers[x]  # type: ignore[index]
-        if isinstance(eqn.op, BroadcastInDim):
-            (part,) = eqn.inputs
-            if part.type.shape == (n,):
-                return part
-            return applied(self.eqns, BroadcastInDim((n,), ()), part)
-        if isinstance(eqn.op, Transpose):
-            return self.of(eqn.inputs[0])
-        return applied(self.eqns, eqn.op, *map(self.of, eqn.inputs))

@@ -376,10 +376,8 @@ def blocks(x: Dims, y: Dims) -> Iterator[tuple[Dims, Dims]]:
     >>> list(blocks((8, 512, 64, 64), (8, 32, 65536)))
     [((0,), (0,)), ((1, 2, 3), (1, 2))]
     """
-    ends = [
-        dict[int, int](),
-        dict[int, int](),
-    ]  # of each shape: after how many elements an axis ends
+    # of each shape: after how many elements an axis ends
+    ends = [dict[int, int](), dict[int, int]()]
     for shape, found in zip((x, y), ends, strict=True):
         for d, n in enumerate(accumulate(shape, mul)):
             if shape[d] != 1:
@@ -426,8 +424,8 @@ class Linked:
         self.wanted = self.between()
 
     def first(self, x: Hashable) -> Hashable:
-        while x in self.parents:
-            x = self.parents[x]
+        while (above := self.parents.get(x)) is not None:
+            self.parents[x] = x = self.parents.get(above, above)  # the next one has half the way
         return x
 
     def join(self, a: Hashable, b: Hashable) -> None:
@@ -530,6 +528,8 @@ class Recut:
         for eqn in self.given.eqns:
             if any(self.linked.first(v) in self.linked.wanted for v in eqn.outs):
                 self.take(eqn)
+            elif self.new.keys().isdisjoint(eqn.inputs):
+                self.eqns.append(eqn)
             else:
                 self.eqns.append(replace(eqn, inputs=tuple(map(self.plain, eqn.inputs))))
         outputs = tuple(map(self.plain, self.given.outputs))

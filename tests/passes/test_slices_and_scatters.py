@@ -20,7 +20,7 @@ from ge2.passes.context import TUNING as PASSES
 from ge2.passes.fuse import fuse
 from ge2.passes.indices import join_scatters, repeated_updates
 from ge2.passes.reads import small_turned
-from ge2.passes.slices import diagonals_first, little_first, slices_first
+from ge2.passes.slices import little_first, slices_first
 from ge2.targets.cuda.emulator import limits_of
 from tests.passes.graphs import names
 
@@ -218,41 +218,6 @@ def test_windows_of_cheap_work_are_work_on_windows(f: Any, regions: int, rng: An
     x, v = rng.random((20, 20)), rng.random(20)
     _, after = alike(f, lambda graph: slices_first(graph, GPU), x, v)
     assert sum(isinstance(e.op, Region) for e in fuse(after, GPU).eqns) == regions
-
-
-def pairs(x: Any) -> Any:
-    """A loss of pairs: the diagonals of logarithms along rows and along columns."""
-
-    def logs(s: Any) -> Any:
-        e = s - s.max(1, keepdims=True)
-        return e - np.log(np.exp(e).sum(1, keepdims=True))
-
-    return np.diagonal(logs(x)).mean() + np.trace(logs(x.T)) + np.diagonal(x * 2.0 + 1.0).sum()
-
-
-@pytest.mark.parametrize("n", [2, 5])
-def test_diagonals_are_taken_before_elementwise_work(n: int, rng: np.random.Generator) -> None:
-    """No slice reads what regions make, and slopes are a mask, not a padded line."""
-
-    def f(x: Any) -> Any:
-        y, pull = ge2.vjp(pairs, x)
-        return (y, *pull(2.0))
-
-    before, after = alike(f, diagonals_first, rng.normal(size=(n, n)))
-    made = {v: e.op.name for e in after.eqns for v in e.outs}
-    flat = {e.outs[0]: e.inputs[0] for e in after.eqns if e.op.name == "reshape"}
-    cut = [flat[e.inputs[0]] for e in after.eqns if e.op.name == "slice"]
-    assert cut and all(x not in made for x in cut)
-    assert "pad" in names(before) and "pad" not in names(after)
-
-
-def test_other_slices_and_pads_of_lines_stay(rng: np.random.Generator) -> None:
-    def f(x: Any) -> Any:
-        above = np.diagonal(np.exp(x), 1)
-        return above, ge2.grad(lambda y: np.diagonal(y, -1).sum())(x), np.diagonal(np.exp(x[:2]))
-
-    before, after = alike(f, diagonals_first, rng.normal(size=(4, 4)))
-    assert names(after) == names(before)
 
 
 def test_small_arrays_are_turned_before_a_region_reads_them(rng: np.random.Generator) -> None:

@@ -131,7 +131,7 @@ def test_the_pipelines_are_lists_of_names():
         " joined_products roll whole stack products_outside factors little_first scans_of_slices split_edges fuse"
         " contractions constants_late writes grounded reads_first with_copies views_first checked_early",
         "cuda": f"user_kernels attention {tidy} sorted_reads few_ranks order_statistics online_sums half_results"
-        " fp8_products diagonals_first same_axes recompute tiny_products mirrored short_sums joined_products roll whole"
+        " fp8_products same_axes recompute tiny_products mirrored short_sums joined_products roll whole"
         " stack stack_all"
         " products_outside sums_after scans_of_slices slices_first gated_products"
         " join_scatters sums_of_zeros repeated_updates products_to_sums fuse split_live_ranges contractions indexed"
