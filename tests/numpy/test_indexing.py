@@ -23,6 +23,7 @@ from ge2.base.errors import (
 )
 from ge2.ir import type_of
 from ge2.trace import Input, stage
+from tests.exhaustive import sampled
 from tests.numpy.agreement import DTYPES, agree, attempt, compare, draw, traced
 
 SHAPE = (3, 4, 2, 3)
@@ -471,13 +472,16 @@ FILLED: dict[str, Callable[..., Any]] = {
 }
 
 
-@pytest.mark.parametrize("chosen", ["some", "all", "none"])
-def test_what_a_traced_mask_chooses_is_written_and_reduced(chosen: str) -> None:
+@pytest.mark.parametrize("kind", ["some", "all", "none"])
+def test_what_a_traced_mask_chooses_is_written_and_reduced(kind: str) -> None:
+    """Of a sample of the programs; of every one under `--all`."""
     rng = np.random.default_rng(3)
     x, y = rng.random((2, 3, 4, 2))
-    masks = [rng.random(s) < {"some": 0.6, "all": 2, "none": -1}[chosen] for s in (3, 4, 2, (3, 4))]
-    masks[0][0] = masks[1][1] = chosen != "none"
-    programs = MASKED | (FILLED if chosen != "none" else {})
+    masks = [rng.random(s) < {"some": 0.6, "all": 2, "none": -1}[kind] for s in (3, 4, 2, (3, 4))]
+    masks[0][0] = masks[1][1] = kind != "none"
+    every = MASKED | (FILLED if kind != "none" else {})
+    names = sampled(every, lambda name: f"{kind}: {name}", lambda name: len(name) % 5)
+    programs = {name: every[name] for name in names}
 
     def all_of(x: Any, y: Any, *masks: Any) -> dict[str, Any]:
         return {name: f(x, y, *masks) for name, f in programs.items()}
