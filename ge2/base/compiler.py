@@ -6,6 +6,7 @@ import os
 import re
 import shlex
 import struct
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -224,6 +225,19 @@ def extension(
     order = Order(source, name, tuple(extra_flags), include_key, tuple((about or {}).items()), load)
     module: ModuleType = _library(order).handle
     return module
+
+
+def python_headers() -> str:
+    """The folder of `Python.h`. Where it is usually, `sysconfig` and all settings of Python's own
+    compilation need not be loaded.
+    """
+    name = f"python{sys.version_info[0]}.{sys.version_info[1]}{sys.abiflags}"
+    usual = os.path.join(sys.base_prefix, "include", name)
+    if os.path.exists(os.path.join(usual, "Python.h")):
+        return usual
+    from sysconfig import get_path
+
+    return get_path("include")
 
 
 def is_known(source: str, extra_flags: tuple[str, ...] = (), include_key: str = "") -> bool:

@@ -117,8 +117,8 @@ def _slotted(cls: type[T], own: Sequence[str], frozen: bool) -> type[T]:
             # that of the slot: half of the time of `object.__setattr__`, which looks for it by name
             names[f"_set_a{i}"] = getattr(made, f.name).__set__
             names[f"_default_a{i}"], names[f"_new_a{i}"] = f.default, f.factory
-        codes = _codes(tuple(map(_kind, found)), hasattr(cls, "__post_init__"), frozen)
-        setattr(made, name, _function(codes[name], names, found))
+        code = _code(name, tuple(map(_kind, found)), hasattr(cls, "__post_init__"), frozen)
+        setattr(made, name, _function(code, names, found))
 
     for name in own:
         setattr(made, name, _unfinished(made, name, finish))
@@ -238,13 +238,25 @@ def _kind(f: Outline) -> Kind:
     return f.init, default, f.factory is not MISSING, f.compared
 
 
+def _code(name: str, kinds: tuple[Kind, ...], post_init: bool, frozen: bool) -> CodeType:
+    """A method of all records with fields of these kinds, which are called a0, a1, ... here."""
+    if name == "__init__":
+        return _compiled(name, kinds, post_init, frozen)
+    given = name == "__reduce__"  # of what is no argument, or is not compared, nothing is read
+    return _compiled(name, tuple(kind[0 if given else 3] for kind in kinds))
+
+
 @cache
-def _codes(kinds: tuple[Kind, ...], post_init: bool, frozen: bool) -> dict[str, CodeType]:
-    """The methods of all records with fields of these kinds, which are called a0, a1, ... here."""
-    given, stores, compared = [], [], []
-    for i, (init, default, made, counts) in enumerate(kinds):
+def _compiled(name: str, kinds: tuple[Any, ...], *more: bool) -> CodeType:
+    """Only what is called is compiled: a record is hardly ever compared, hashed and pickled."""
+    text = compile("\n".join(WRITTEN[name](kinds, *more)), "<a record>", "exec")
+    return next(code for code in text.co_consts if isinstance(code, CodeType))
+
+
+def _init(kinds: tuple[Kind, ...], post_init: bool, frozen: bool) -> list[str]:
+    given, stores = [], []
+    for i, (init, default, made, _) in enumerate(kinds):
         given += [f"a{i}"] * init
-        compared += [f"a{i}"] * counts
         anew = f"_new_a{i}()"
         value = (f"{anew} if a{i} is _absent else a{i}" if made else f"a{i}") if init else anew
         value = f"_default_a{i}" if default else value
@@ -252,21 +264,28 @@ def _codes(kinds: tuple[Kind, ...], post_init: bool, frozen: bool) -> dict[str, 
             stores.append(
                 (" _set_{}(self, {})" if frozen else " self.{} = {}").format(f"a{i}", value)
             )
-    own, other = ("".join(f"{who}.{name}, " for name in compared) for who in ("self", "other"))
-    lines = [
-        f"def __init__(self{''.join(f', {name}' for name in given)}):",
-        *stores,
-        " self.__post_init__()" if post_init else " pass",
+    head = f"def __init__(self{''.join(f', {name}' for name in given)}):"
+    return [head, *stores, " self.__post_init__()" if post_init else " pass"]
+
+
+def _of(who: str, counts: tuple[bool, ...]) -> str:
+    """The text of a tuple of the fields that count."""
+    return f"({''.join(f'{who}.a{i}, ' for i, counted in enumerate(counts) if counted)})"
+
+
+WRITTEN: Final[dict[str, Callable[..., list[str]]]] = {
+    "__init__": _init,
+    "__eq__": lambda counts: [
         "def __eq__(self, other):",
         " if other.__class__ is not self.__class__: return NotImplemented",
-        f" return self is other or ({own}) == ({other})",
-        "def __hash__(self):",
-        f" return hash(({own}))",
+        f" return self is other or {_of('self', counts)} == {_of('other', counts)}",
+    ],
+    "__hash__": lambda counts: ["def __hash__(self):", f" return hash({_of('self', counts)})"],
+    "__reduce__": lambda given: [
         "def __reduce__(self):",
-        f" return self.__class__, ({''.join(f'self.{name}, ' for name in given)})",
-    ]
-    text = compile("\n".join(lines), "<a record>", "exec")
-    return {code.co_name: code for code in text.co_consts if isinstance(code, CodeType)}
+        f" return self.__class__, {_of('self', given)}",
+    ],
+}
 
 
 def _function(code: CodeType, names: dict[str, Any], found: Sequence[Outline]) -> FunctionType:

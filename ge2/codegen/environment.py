@@ -6,7 +6,7 @@ import os
 import re
 import sys
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import is_dataclass
@@ -200,13 +200,12 @@ def contents(places: Sequence[str], ending: str = "") -> list[str | bytes]:
 def compiled_templates(jinja: str, users: str) -> dict[str, bytes]:
     """The byte code of templates by their keys."""
     key = compiled_key(jinja, users)
-    found = read(_as_bytecode(key) or kept().get(key) or b"")
-    return {name: text.encode("latin-1") for name, text in found.items()}
+    return unpacked(_as_bytecode(key) or kept().get(key) or b"")
 
 
 def keep_compiled(found: dict[str, bytes], jinja: str, users: str) -> None:
     key = compiled_key(jinja, users)
-    content = written({name: code.decode("latin-1") for name, code in found.items()})
+    content = packed(found)
     if users or not _keep_as_bytecode(key, content):
         about = {"kind": "texts", "name": "compiled templates", "version": VERSION}
         kept().put(key, content, about)
@@ -245,19 +244,15 @@ def _bytecode_path() -> str:
 
 
 def compiled_key(jinja: str, users: str) -> str:
-    return content_key("templates", VERSION, jinja, sys.version, writing(users))
+    return content_key("compiled templates", VERSION, jinja, sys.version, writing(users))
 
 
 # ----------------------------------------------------------------------------------------- an entry
 
 
-def written(texts: dict[str, str]) -> bytes:
+def written(texts: Mapping[str, str]) -> bytes:
     """Key, length and text of each page."""
-    parts = []
-    for key, text in texts.items():
-        data = text.encode("utf-8", "surrogatepass")
-        parts += [f"{key} {len(data)}\n".encode(), data]
-    return b"".join(parts)
+    return packed({key: text.encode("utf-8", "surrogatepass") for key, text in texts.items()})
 
 
 def read(content: bytes) -> dict[str, str]:
@@ -265,13 +260,28 @@ def read(content: bytes) -> dict[str, str]:
     >>> read(written({"a1": "one", "b2": ""})), read(b"no entry")
     ({'a1': 'one', 'b2': ''}, {})
     """
-    found, at = dict[str, str](), 0
+    try:
+        return {k: text.decode("utf-8", "surrogatepass") for k, text in unpacked(content).items()}
+    except UnicodeDecodeError:
+        return {}
+
+
+def packed(parts: Mapping[str, bytes]) -> bytes:
+    """Key, length and content of each part."""
+    return b"".join(
+        each for key, data in parts.items() for each in (f"{key} {len(data)}\n".encode(), data)
+    )
+
+
+def unpacked(content: bytes) -> dict[str, bytes]:
+    """The parts again; none of what is no entry."""
+    found, at = dict[str, bytes](), 0
     try:
         while at < len(content):
             end = content.index(b"\n", at)
             key, _, length = content[at:end].decode().partition(" ")
             at = end + 1 + int(length)
-            found[key] = content[end + 1 : at].decode("utf-8", "surrogatepass")
+            found[key] = content[end + 1 : at]
     except ValueError:
         return {}
     return found

@@ -519,6 +519,8 @@ def reads_once(region: Region, value: Var, at: Dims, held: int) -> bool:
     repeats is read for each element.
     """
     real = [a for a in at if a != NONE]
+    if not real:
+        return False  # one element is no row
     everywhere = math.prod(region.space[a] for a in real) == math.prod(region.space)
     row = frozenset({at[-1]} if region.space[at[-1]] <= held else ())
     return everywhere and at[-1] == max(real) and not is_read_again(region, value, row)

@@ -8,6 +8,7 @@ import ctypes
 import gc
 import os
 import sys
+import sysconfig
 import threading
 import time
 import warnings
@@ -19,6 +20,7 @@ import numpy as np
 import pytest
 
 from ge2.base.command import Provisional
+from ge2.base.compiler import python_headers
 from ge2.base.config import config
 from ge2.base.errors import Ge2Error, InputError
 from ge2.targets.c import launcher, linked
@@ -571,3 +573,11 @@ def waiting_copier(library):
 def test_pointers_can_be_read_in_two_ways(rng):
     for x in (rng.random((3, 4)), np.empty(0), np.float32([1])[::-1], np.empty((), BF16)):
         assert linked.pointer(x) == linked.pointer_by_name(x) == x.ctypes.data
+
+
+@pytest.mark.parametrize("usual", [True, False])
+def test_the_headers_of_python_are_where_sysconfig_says(usual, monkeypatch):
+    folder = sysconfig.get_path("include")
+    if not usual:
+        monkeypatch.setattr(sys, "base_prefix", os.devnull)
+    assert python_headers() == folder

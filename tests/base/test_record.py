@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from ge2.base.record import _codes, finished, mutable, outlines, record, single
+from ge2.base.record import _compiled, finished, mutable, outlines, record, single
 
 
 @record
@@ -65,9 +65,9 @@ def test_methods_are_compiled_once_for_all_records_of_as_many_fields() -> None:
 
     pair("a1", "a0")
     assert (pair("a1", "a0")(1, 2).a1, pair("a1", "a0")(a0=1, a1=2).a1) == (1, 2)
-    before = _codes.cache_info().misses
+    before = _compiled.cache_info().misses
     assert pair("left", "right")(right=1, left=2).right == 1
-    assert _codes.cache_info().misses == before
+    assert _compiled.cache_info().misses == before
 
 
 @pytest.mark.parametrize("defaults", [{}, {"x": 1}])

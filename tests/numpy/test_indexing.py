@@ -457,6 +457,8 @@ MASKED: dict[str, Callable[..., Any]] = {
             x, (slice(None), gnp.flatnonzero(n[1:])), y[:, n[1:].nonzero()[0]]
         )
     ),
+    "compress": lambda x, y, m, n, o, mn: np.compress(n[:3], x, axis=1).sum(1),
+    "extract": lambda x, y, m, n, o, mn: np.extract(x > y, x * y).sum() + np.compress(n, y).sum(),
     "indices": lambda x, y, m, n, o, mn: np.where(mn)[1].sum() + x[np.where(mn)].sum(),
     "size": lambda x, y, m, n, o, mn: x.sum() * (x[:, n].size + np.nonzero(mn)[0].size),
 }

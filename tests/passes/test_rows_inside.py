@@ -90,6 +90,7 @@ def test_a_middle_axis_and_one_table_read_twice() -> None:
         lambda t, i: np.take(t, i[0], 0).T * t[:40, :7],  # across
         lambda t, i: np.take(t, i[0], 0) @ t.T,  # by a product
         lambda t, i: np.take(t, i, 0).sum((1, 2)),  # along rows, and across them
+        lambda t, i: np.take(t[0], i[0, :1]).reshape(()) * 2 + 1,  # where there is no axis
     ],
 )
 def test_what_stays(function: F) -> None:

@@ -24,7 +24,7 @@ from ge2.numpy import elementwise as e
 from ge2.numpy.access import checked_index, common_index, fitting
 from ge2.numpy.access import getitem as getitem_at
 from ge2.numpy.access import setitem as setitem_at
-from ge2.numpy.composite import choose_by, clip, flatnonzero, known_elements, no_out, stack
+from ge2.numpy.composite import choose_by, clip, flatnonzero, known_elements, no_out, nonzero, stack
 from ge2.numpy.creation import owned
 from ge2.numpy.elementwise import equal, floor_divide, less, remainder
 from ge2.numpy.promotion import (
@@ -35,6 +35,7 @@ from ge2.numpy.promotion import (
     cast,
     check_casting,
     common_dtype,
+    in_trace,
     lift,
     one_axis,
     reshape,
@@ -166,25 +167,24 @@ def repeat(a: Any, repeats: Any, axis: int | None = None) -> Any:
 
 
 def compress(condition: Any, a: Any, axis: int | None = None, out: Any = None) -> Any:
-    """The slices where the condition holds, as `numpy.compress`; the
-    condition must not be traced.
+    """The slices where the condition holds, as `numpy.compress`; of a
+    traced one, to be reduced or written.
     """
     mask = array(condition)
     mask = mask if (known := known_elements(mask)) is None else known
     if is_traced(mask):
-        what = (
-            f"the shape of compress depends on the values of condition, which is traced {mask.type}"
-        )
-        raise ConcretizationTypeError(what, where=here(), fix="np.where(mask, x, other)")
+        no_out("compress", out)
+        x = in_trace(ravel(a) if axis is None else array(a), "an array from outside")
+        before = one_axis(axis or 0, x.ndim, x)
+        return x[(*(slice(None),) * before, *nonzero(mask))]
     return take(a, np.flatnonzero(mask), axis, out)
 
 
 def extract(condition: Any, arr: Any) -> Any:
-    """The elements where the condition holds, as `numpy.extract`; the
-    condition must not be traced.
+    """The elements where the condition holds, as `numpy.extract`; of a
+    traced one, to be reduced or written.
     """
-    mask = array(condition)
-    return compress(mask if is_traced(mask) else np.ravel(mask), arr)
+    return compress(ravel(condition), arr)
 
 
 def choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> Any:

@@ -16,7 +16,7 @@ import numpy as np
 
 from ge2.base.arrays import NUMBERS, short
 from ge2.base.command import ABI, Awaited, Provisional
-from ge2.base.compiler import extension, is_known
+from ge2.base.compiler import extension, is_known, python_headers
 from ge2.base.detect import toolchain
 from ge2.base.errors import AS_FLOAT, NEGATIVE_POWER, CompilerTrouble, Ge2Error, InputError
 from ge2.base.record import after_fork, hush, record, restore
@@ -235,9 +235,7 @@ def compiled() -> Native | None:
 
 def parts() -> tuple[str, tuple[str, ...]]:
     """The extension's source, and the options that it needs. OSError if a header is missing."""
-    from sysconfig import get_path
-
-    folders = {"Python.h": get_path("include"), "numpy/arrayobject.h": np.get_include()}
+    folders = {"Python.h": python_headers(), "numpy/arrayobject.h": np.get_include()}
     for header, folder in folders.items():
         os.stat(os.path.join(folder, header))
     path = templates("c", "launcher.c")

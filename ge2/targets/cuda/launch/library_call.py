@@ -17,7 +17,7 @@ import numpy as np
 from ge2.base.arrays import FLOAT32, FP8, accumulator, look_by
 from ge2.base.cache import content_key
 from ge2.base.command import ABI, Awaited, Waiting
-from ge2.base.compiler import extension, is_known, text_of
+from ge2.base.compiler import extension, is_known, python_headers, text_of
 from ge2.base.detect import toolchain
 from ge2.base.errors import CompileError, CompilerTrouble, KernelError
 from ge2.base.record import holding, record
@@ -414,9 +414,7 @@ def parts() -> tuple[str, tuple[str, ...], str]:
 
     OSError if a header is missing.
     """
-    from sysconfig import get_path
-
-    headers = get_path("include")
+    headers = python_headers()
     os.stat(os.path.join(headers, "Python.h"))
     folder = templates("cuda", "launch")
     source, *others = (text_of(os.path.join(folder, name)) for name in ("launches.c", *HEADERS))
