@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,11 +11,15 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 import ge2
 from ge2.base.config import config
+from ge2.compile.catalog import interpret
 from ge2.ir import Literal, verify
+from ge2.ops.graphs.region import Region
 from ge2.passes import TIDY
-from ge2.passes.context import run
+from ge2.passes.context import NOTHING, run
+from ge2.passes.context import TUNING as PASSES
+from ge2.passes.fuse import fuse
 from ge2.passes.indices import join_scatters, repeated_updates
-from ge2.passes.slices import diagonals_first, little_first, slices_first
+from ge2.passes.slices import diagonals_first, little_first, slices_first, small_turned
 from tests.passes.graphs import names
 
 
@@ -215,3 +220,28 @@ def test_other_slices_and_pads_of_lines_stay(rng: np.random.Generator) -> None:
 
     before, after = alike(f, diagonals_first, rng.normal(size=(4, 4)))
     assert names(after) == names(before)
+
+
+def test_small_arrays_are_turned_before_a_region_reads_them(rng: np.random.Generator) -> None:
+    """Not those that are as large as its space, nor where the space is small."""
+    tuning = replace(PASSES, turned=1 << 8)
+
+    def regions(w: Any) -> list[Any]:
+        def f(x: Any, w: Any) -> Any:
+            y = x - w.T * 2.0
+            return y / np.sqrt((y * y).sum(-1, keepdims=True))
+
+        given = [rng.normal(size=(9, 4, 32)), w]
+        closed = ge2.make_jaxpr(f)(*given)
+        graph = fuse(run(TIDY, closed.graph))
+        after = small_turned(graph, replace(NOTHING, tuning=tuning))
+        verify(after)
+        for found, wanted in zip(interpret(after, given), interpret(graph, given), strict=True):
+            np.testing.assert_array_equal(found, wanted)
+        assert small_turned(graph) == graph
+        return [e for e in after.eqns if isinstance(e.op, Region)]
+
+    turn, rows = regions(rng.normal(size=(32, 4)))
+    assert [e.op.name for e in turn.op.graph.eqns] == ["transpose", "convert_element_type"]
+    assert "transpose" not in [e.op.name for e in rows.op.graph.eqns]
+    assert len(regions(rng.normal(size=(32, 4, 9)))) == 1

@@ -419,6 +419,11 @@ CALLS = {ScatterAdd: "atomicAdd", ScatterMax: "atomicMax", ScatterMin: "atomicMi
 class CudaWriting(Cuda):
     """A copy of `x`, unless the result lies where it is, then the updates."""
 
+    def refuses(self, problem: Problem, caps: Caps | None) -> str:
+        op = problem.op
+        assert isinstance(op, Scatter | ScatterReduce)
+        return nowhere(op, problem.inputs[0], problem.inputs[2:])
+
     def variants(self, problem: Problem, caps: Caps) -> tuple[Variant, ...]:
         writes = writes_of(problem, caps.chip)
         return self.ways(writes) if writes.rows.count * writes.rows.length else (NONE,)
@@ -454,11 +459,6 @@ class CudaScatter(CudaWriting):
     name = "scatter in CUDA"
     ops = (Scatter,)
 
-    def refuses(self, problem: Problem, caps: Caps | None) -> str:
-        op = problem.op
-        assert isinstance(op, Scatter)
-        return nowhere(op, problem.inputs[0], problem.inputs[2:])
-
     def ways(self, writes: Writes) -> tuple[Variant, ...]:
         count = writes.rows.count
         several = "" if count == 1 else f"there are {count} updates"
@@ -485,11 +485,6 @@ class CudaScatterReduce(CudaWriting):
     name = "scatter_reduce in CUDA"
     ops: ClassVar[tuple[type[Op], ...]] = (ScatterReduce,)
     fresh = False  # whether there is nothing before the updates
-
-    def refuses(self, problem: Problem, caps: Caps | None) -> str:
-        op = problem.op
-        assert isinstance(op, ScatterReduce)
-        return nowhere(op, problem.inputs[0], problem.inputs[2:])
 
     def seconds(self, problem: Problem, variant: Variant, caps: Caps) -> float:
         """Its launches, the bytes of all arrays once, and atomics of global memory."""
