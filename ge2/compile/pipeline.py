@@ -51,14 +51,13 @@ from ge2.passes.loops.roll import roll
 from ge2.passes.loops.roll_offsets import roll_offsets
 from ge2.passes.loops.rolled_to_scan import stack, stack_all
 from ge2.passes.moves_inside import moves_inside
-from ge2.passes.reads import few_ranks, order_statistics, sorted_reads
+from ge2.passes.reads import few_ranks, order_statistics, small_turned, sorted_reads
 from ge2.passes.simplify import inline
 from ge2.passes.slices import (
     diagonals_first,
     little_first,
     scans_of_slices,
     slices_first,
-    small_turned,
 )
 from ge2.passes.split_edges import split_edges
 from ge2.passes.take_to_mask import same_axes

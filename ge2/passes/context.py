@@ -229,7 +229,9 @@ class Tuning:
     `joined`: parts among zeros whose sum is an array of them side by side; two that are not all of it
     are as well added.
     `sliced`: columns at most of an array of which single ones are computed. `turned`: elements of a
-    region, at least, that reads a small array across, which is turned before it. `scattered`: updates at
+    region, at least, that reads a small array across, which is turned before it. `windowed`: instructions, at
+    most, that a GPU computes again for windows of a value: it does as many while 8 bytes come from memory.
+    `scattered`: updates at
     most of several sums at indices that become one. `summed`: elements, at least, of a sum at indices whose
     zeros its own kernel writes. `ranks`: the first or last elements of sorted
     lines, at most, that a GPU folds for, and of lines how long, at least: shorter ones are sorted in
@@ -260,6 +262,7 @@ class Tuning:
     joined: int = 3
     sliced: int = 8
     turned: int = 1 << 22
+    windowed: int = 40
     scattered: int = 1 << 22
     summed: int = 1 << 12
     ranks: tuple[int, int] = (8, 256)

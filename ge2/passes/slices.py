@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -11,14 +10,15 @@ from typing import final
 import numpy as np
 
 from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Op, Var, applied, makers_of, without_dead_code
-from ge2.ops.elementwise import ADD, EQ, MUL, WHERE, ConvertElementType
-from ge2.ops.graphs.region import Region, is_loop, readers_of
+from ge2.ops.elementwise import ADD, EQ, MUL, WHERE
+from ge2.ops.graphs.region import Region, readers_of
 from ge2.ops.index import Gather, Indexed
 from ge2.ops.pointlike import Pointlike
 from ge2.ops.random import Draw
 from ge2.ops.reduce import Running
 from ge2.ops.shape import BroadcastInDim, Concatenate, Iota, Pad, Reshape, Slice, Transpose
 from ge2.passes.context import NOTHING, Context
+from ge2.passes.fusion_group import fusible
 from ge2.passes.take_to_mask import after_products
 
 # -------- Elementwise work of which only columns are read, of few, is done for those columns.
@@ -32,13 +32,17 @@ from ge2.passes.take_to_mask import after_products
 # So it is of wider parts that are joined again in another order, as halves of a vector that is turned
 # are: the kernel of what is joined reads them where they are. So it is of sums of padded arrays.
 #
+# So it is of windows of work that takes few instructions, as differences of products are:
+# y = mul a b; d = sub y[1:] y[:-1] -> d = sub (mul a[1:] b[1:]) (mul a[:-1] b[:-1])
+# Memory takes longer to write a value and to read it than a GPU to compute it twice.
+#
 # So it is where less than half is read of work on lines of any length, and of a gather at places
 # that are numbers of the program, as those of windows are:
 # i = iota + iota; y = gather x i; a = y[::128] -> i = iota * 128 + iota; a = gather x i
 
 
-FEW = 8  # times as many elements a space has as an array that is small beside it
 Parts = dict[Slice, Var]  # of a value, by what is sliced
+Found = dict[tuple[Var, Slice], tuple[Var, Slice]]  # for a slice of a value what it is a slice of
 
 
 def slices_first(graph: Graph, context: Context = NOTHING) -> Graph:
@@ -56,14 +60,56 @@ def slices_first(graph: Graph, context: Context = NOTHING) -> Graph:
         )
 
     padded, worked = sums_of_pads(graph), worked_on(graph)
+    windows = Windows(graph, context.tuning.windowed) if context.caps else None
+
+    def fused(x: Var) -> bool:
+        """True if regions alone read a slice, or it is joined to what they read."""
+        found = readers.get(x, ())
+        return x not in returned and all(
+            fusible(e) or isinstance(e.op, Concatenate | Pad) for e in found
+        )
 
     def may(eqn: Eqn, parts: Parts) -> bool:
         (y,) = eqn.outs
         if y not in worked or is_covered(y, parts, most) or is_little(y, parts):
             return y in worked
-        return is_covered(y, parts) and (y in padded or all(map(moves, parts.values())))
+        if is_covered(y, parts) and (y in padded or all(map(moves, parts.values()))):
+            return True
+        again = windows is not None and windows.pay(y, parts)
+        return again and all(map(fused, parts.values()))
 
     return pushed(graph, may)
+
+
+@final
+class Windows:
+    """The cheap work that its windows may as well do themselves: `made` has the instructions for an
+    element of a value, and the large arrays in memory that it is made of.
+    """
+
+    def __init__(self, graph: Graph, most: int) -> None:
+        self.most, self.made = most, dict[Var, tuple[int, frozenset[Var]]]()
+        slices = Counter(e.inputs[0] for e in graph.eqns if isinstance(e.op, Slice))
+        for eqn in graph.eqns:
+            (y, *_) = eqn.outs or (None,)
+            if y is None or not isinstance(eqn.op, (*WORK, Slice)) or isinstance(eqn.op, Draw):
+                continue
+            given = [self.of(a) for a in {*eqn.inputs} if isinstance(a, Var)]
+            instructions = eqn.op.cost.instructions + sum(n for n, _ in given)
+            if (slices[y] - 1) * instructions <= most:
+                self.made[y] = instructions, frozenset[Var]().union(*(each for _, each in given))
+
+    def of(self, x: Var) -> tuple[int, frozenset[Var]]:
+        return self.made.get(x) or (0, frozenset([x] if x.type.size > 1 else []))
+
+    def pay(self, y: Var, parts: Parts) -> bool:
+        """True if the rows that windows read of all arrays are no more than those of one array that is
+        written for them.
+        """
+        instructions, arrays = self.of(y)
+        rows, several = len({op.start[:-1] for op in parts}), len(arrays)
+        few = (len(parts) - 1) * instructions <= self.most
+        return y in self.made and few and rows * several <= rows + several + 2
 
 
 def sums_of_pads(graph: Graph) -> set[Atom]:
@@ -117,7 +163,10 @@ def pushed(graph: Graph, may: Callable[[Eqn, Parts], bool], work: tuple[type, ..
         a for e in graph.eqns if not isinstance(e.op, Slice) for a in e.inputs if isinstance(a, Var)
     )
     reads.update(a for a in graph.outputs if isinstance(a, Var))
-    gone: set[Var] = set()
+    gone, found = set[Var](), Found()
+    origins = {
+        out: (x, op) for x, each in parts.items() for op, out in each.items() if out.type.size
+    }
     windows = gathers_of_windows(graph, parts)
     for eqn in reversed(graph.eqns):
         if isinstance(eqn.op, work) or windows & {*eqn.outs}:
@@ -125,12 +174,29 @@ def pushed(graph: Graph, may: Callable[[Eqn, Parts], bool], work: tuple[type, ..
             if y in parts and not others and not reads[y] and may(eqn, parts[y]):
                 gone.add(y)
                 reads.subtract(a for a in eqn.inputs if isinstance(a, Var))
+                for a in {*eqn.inputs}:
+                    if isinstance(a, Var) and a in origins and a not in parts and not reads[a]:
+                        parts[origins[a][0]].pop(origins[a][1], None)  # nobody reads it any more
                 for op in parts[y]:
                     for x in (same.get(a, a) for a in sliced_inputs(eqn)):
                         if isinstance(x, Var) and (inner := slice_within(eqn, op, x)) is not None:
-                            made = parts.setdefault(x, {})
-                            made.setdefault(inner, Var(*inner.infer(x.type)))
-    return rebuilt(graph, parts, same, gone) if gone else graph
+                            base, within = (x, inner) if reads[x] else located(x, inner, origins)
+                            found[x, inner] = base, within
+                            made = parts.setdefault(base, {})
+                            made.setdefault(within, Var(*within.infer(base.type)))
+    return rebuilt(graph, parts, same, gone, found) if gone else graph
+
+
+def located(x: Var, op: Slice, origins: dict[Var, tuple[Var, Slice]]) -> tuple[Var, Slice]:
+    """The value that a slice of a value is a slice of in the end, and which."""
+    if x not in origins:
+        return x, op
+    base, outer = origins[x]
+    start = tuple(a + s * b for a, s, b in zip(outer.start, outer.step, op.start, strict=True))
+    step = tuple(a * b for a, b in zip(outer.step, op.step, strict=True))
+    counts = op.infer(x.type)[0].shape
+    stop = tuple(a + (n - 1) * s + 1 for a, n, s in zip(start, counts, step, strict=True))
+    return base, Slice(start, stop, step)
 
 
 def slices_of(graph: Graph) -> tuple[dict[Var, Parts], dict[Atom, Atom]]:
@@ -222,13 +288,18 @@ def sliced_work(eqn: Eqn, op: Slice, inputs: tuple[Atom, ...], out: Var) -> list
     return [Eqn(new, inputs, (out,), eqn.source)]
 
 
-def rebuilt(graph: Graph, parts: dict[Var, Parts], same: dict[Atom, Atom], gone: set[Var]) -> Graph:
+def rebuilt(
+    graph: Graph, parts: dict[Var, Parts], same: dict[Atom, Atom], gone: set[Var], found: Found
+) -> Graph:
     """Each slice where its value is made, and elementwise work once for each slice of its result."""
     made: list[Eqn] = []
 
     def sliced(x: Atom, eqn: Eqn, op: Slice) -> Atom:
         inner = slice_within(eqn, op, x)
-        return x if inner is None or not isinstance(x, Var) else parts[x][inner]
+        if inner is None or not isinstance(x, Var):
+            return x
+        base, within = found[x, inner]
+        return parts[base][within]
 
     def cut(x: Var, eqn: Eqn | None) -> None:
         """The slices of a value, computed from here on."""
@@ -511,54 +582,3 @@ class Diagonals:
         if isinstance(eqn.op, Transpose):
             return self.of(eqn.inputs[0])
         return applied(self.eqns, eqn.op, *map(self.of, eqn.inputs))
-
-
-# -------- A small array that is read across is turned beforehand.
-# y = region (x - transpose w) where x:[2048,32,512], w:[512,32]  ->  v = transpose w; y = region (x - v)
-# Of an array of the size of the space, tiles are turned in shared memory. One that repeats along another
-# axis would be read across for each of its repetitions: a sector of memory for each element.
-
-
-def small_turned(graph: Graph, context: Context = NOTHING) -> Graph:
-    """The graph whose regions read small arrays along the axis along which their threads lie."""
-    eqns = list[Eqn]()
-    for eqn in graph.eqns:
-        if is_loop(eqn.op) and math.prod(eqn.op.space) >= context.tuning.turned:
-            eqn = with_turned(eqn, eqn.op, eqns)
-        eqns.append(eqn)
-    return replace(graph, eqns=tuple(eqns)) if len(eqns) > len(graph.eqns) else graph
-
-
-def with_turned(eqn: Eqn, op: Region, before: list[Eqn]) -> Eqn:
-    """A region that reads small arrays as it has turned them; `before` takes the equations that do."""
-    graph, lane = op.graph, len(op.space) - 1
-    outer: dict[Atom, Atom] = dict(zip(graph.inputs, eqn.inputs, strict=True))
-    turned: dict[Var, Atom] = {}
-    for e, at in zip(graph.eqns, op.axes, strict=True):
-        if not isinstance(e.op, Transpose) or (x := e.inputs[0]) not in outer:
-            continue
-        few = FEW * x.type.size <= math.prod(op.space)
-        if few and lane in at and at[e.op.order.index(x.type.ndim - 1)] != lane:
-            turned[e.outs[0]] = made_of(e, x, outer[x], before)
-    if not turned:
-        return eqn
-    kept = [n for n, e in enumerate(graph.eqns) if e.outs[0] not in turned]
-    read = {a for n in kept for a in graph.eqns[n].inputs}
-    pairs = [(v, outer[v]) for v in graph.inputs if v in read] + [*turned.items()]
-    inner = Graph(tuple(v for v, _ in pairs), tuple(graph.eqns[n] for n in kept), graph.outputs)
-    made = replace(op, graph=inner, axes=tuple(op.axes[n] for n in kept))
-    return replace(eqn, op=made, inputs=tuple(a for _, a in pairs))
-
-
-def made_of(eqn: Eqn, inner: Atom, outer: Atom, before: list[Eqn]) -> Var:
-    """The result of a transpose, as a region of its own makes it."""
-    (y,) = eqn.outs
-    assert isinstance(inner, Var)
-    u, v = Var(y.type), Var(y.type)
-    eqns = (eqn, Eqn(ConvertElementType(y.type.dtype), (y,), (u,), eqn.source))
-    axes = tuple(range(y.type.ndim))
-    graph = Graph((inner,), eqns, (u,))
-    before.append(
-        Eqn(Region("pointwise", y.type.shape, (axes, axes), graph), (outer,), (v,), eqn.source)
-    )
-    return v
