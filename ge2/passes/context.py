@@ -238,10 +238,8 @@ class Tuning:
     registers. `selected`: elements of a sorted line of which a GPU selects as many as others do, and
     how many it selects of a longer one.
     `first`: the first or last elements of lines, at most, that are found and not sorted, and of lines
-    how long, at least.
-    `returned`: bytes of a result that is an argument, or another result, which a kernel copies, at
-    least: of fewer the library's copy is as fast, and nothing has to be compiled for it.
-    `before_writes`: equations that are moved before a write, at most: their results wait meanwhile.
+    how long, at least; `first_share`: one of so many elements at most, on a GPU and on the CPU, where
+    500 of 32000 took longer in a heap than all of them in order.
     """
 
     fusion: Fusion = Fusion()
@@ -271,6 +269,7 @@ class Tuning:
     before_writes: int = 64
     selected: tuple[int, int] = (1024, 4)
     first: tuple[int, int] = (512, 1024)
+    first_share: tuple[int, int] = (8, 128)
 
 
 TUNING = Tuning()

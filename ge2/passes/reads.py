@@ -408,7 +408,7 @@ class SortedReads:
         folded = self.on_gpu and few_ranks_of(eqn, parts, *self.tuning.ranks) is not None
         if few or folded or n < shortest:
             return
-        most = min(most, n // 8)
+        most = min(most, n // self.tuning.first_share[not self.on_gpu])
         first = max((r.stop for r in parts if r.stop <= most), default=0)
         last = min((r.start for r in parts if n - r.start <= most), default=n)
         if all(r.stop <= first or r.start >= last for r in parts):

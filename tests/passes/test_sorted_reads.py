@@ -19,7 +19,7 @@ from ge2.passes.reads import sorted_reads
 from tests.together import needs_compiler
 
 Function = Callable[[Any], Any]
-SHORT = replace(TUNING, first=(512, 64), ranks=(0, 0))
+SHORT = replace(TUNING, first=(512, 64), first_share=(8, 8), ranks=(0, 0))
 
 
 def names(function: Function, *arrays: Any) -> list[str]:

@@ -145,20 +145,13 @@ class Sums:
     def ranked(self) -> tuple[Operand, Operand]:
         """The same, by counting for each those before it."""
         places, to = self.places(), self.pair()
-        made, what = (
-            dict(zip(("order", "sorted"), to, strict=True)),
+        made = dict(zip(("order", "sorted"), to, strict=True))
+        line, what = (
+            "ge2_rank(places, n, order, sorted);",
             "the updates in the order of their places",
         )
-        line = "ge2_rank(places, n, order, sorted);"
-        self.call(
-            "ranking",
-            line,
-            {"places": places},
-            made,
-            {"n": self.count},
-            self.count * self.tuning.helpers,
-            what,
-        )
+        threads = self.count * self.tuning.helpers
+        self.call("ranking", line, {"places": places}, made, {"n": self.count}, threads, what)
         return to
 
     def by_digit(
@@ -207,12 +200,8 @@ class Sums:
         """The sum of the run that begins before a window and goes on in it;
         the others need none.
         """
-        writes, rows, held, grid = (
-            self.writes,
-            self.rows,
-            accumulator(self.dtype),
-            self.grid(order, places),
-        )
+        writes, rows, held = self.writes, self.rows, accumulator(self.dtype)
+        grid = self.grid(order, places)
         windows = -(-self.count // self.tuning.window)
         parts = writes.temp(windows * rows.length, held)
         grid.size("n", self.count)
