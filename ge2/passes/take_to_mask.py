@@ -426,8 +426,12 @@ class Linked:
         self.wanted = self.between()
 
     def first(self, x: Hashable) -> Hashable:
+        """What stands for all that is linked with something, which then is found at once."""
+        way = []
         while x in self.parents:
+            way.append(x)
             x = self.parents[x]
+        self.parents.update(dict.fromkeys(way[:-1], x))
         return x
 
     def join(self, a: Hashable, b: Hashable) -> None:
