@@ -320,9 +320,6 @@ def _repr(self: Any) -> str:
 
 # -------- Locks that a fork in another thread cannot leave locked: one a key, and properties that
 # are computed once.
-
-
-# -------------------------------------------------------------------------------------- keyed lock
 # One thread does a piece of work while others wait for it; a forked child
 # starts with nobody at work.
 
@@ -521,8 +518,7 @@ def deep_recursion() -> Iterator[None]:
 
 
 # ------------------------------------------------------------------------------------ float errors
-# Silence about floating point, as `np.errstate(all="ignore")` gives it, at
-# an eighth of its price.
+# Silence about floating point, as `np.errstate(all="ignore")` gives it, at an eighth of its price.
 
 
 def _direct() -> tuple[Callable[[], Any], Callable[[Any], object]]:

@@ -55,6 +55,7 @@ class Where:
     catalog: Catalog
     pairs: Catalog
     parted: Callable[[Eqn, Sequence[Eqn], bool], Iterator[tuple[Eqn, ...]]]
+    halved: bool = False  # of a matrix times its own transpose a half is computed, apart
 
 
 def contractions(graph: Graph, context: Context) -> Graph:
@@ -92,7 +93,14 @@ def in_c(context: Context) -> Where | None:
 
     if not context.gathers:
         return None
-    return Where("c", limits(config.thread_count(), config.tuned(TUNING)), CONTRACTIONS, (), in_one)
+    return Where(
+        "c",
+        limits(config.thread_count(), config.tuned(TUNING)),
+        CONTRACTIONS,
+        (),
+        in_one,
+        halved=True,
+    )
 
 
 class Contractions:
@@ -139,8 +147,19 @@ class Contractions:
         """The products that a region may go on with: equation `n`, which reads them first."""
         for a in eqn.inputs:
             product = self.makers.get(a)
-            if product is not None and self.first[a] == n and self.possible(product):
+            if product is None or self.first[a] != n or not self.possible(product):
+                continue
+            if not (self.where.halved and self.is_of_itself(product)):
                 yield product
+
+    def is_of_itself(self, product: Eqn) -> bool:
+        """True of a matrix times its own transpose."""
+        a, b = product.inputs
+        pairs = ((x, self.makers.get(y)) for x, y in ((a, b), (b, a)))
+        return any(
+            maker is not None and isinstance(maker.op, Transpose) and maker.inputs[0] is x
+            for x, maker in pairs
+        )
 
     def pairs(self, products: Sequence[Eqn]) -> Iterator[tuple[Eqn, Eqn]]:
         """The pairs that may be one region, unless preferences name families of one product alone."""

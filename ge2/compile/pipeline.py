@@ -51,9 +51,14 @@ from ge2.passes.loops.roll import roll
 from ge2.passes.loops.roll_offsets import roll_offsets
 from ge2.passes.loops.rolled_to_scan import stack, stack_all
 from ge2.passes.moves_inside import moves_inside
-from ge2.passes.reads import few_ranks, order_statistics, sorted_reads
+from ge2.passes.reads import few_ranks, order_statistics, small_turned, sorted_reads
 from ge2.passes.simplify import inline
-from ge2.passes.slices import diagonals_first, little_first, scans_of_slices, slices_first
+from ge2.passes.slices import (
+    diagonals_first,
+    little_first,
+    scans_of_slices,
+    slices_first,
+)
 from ge2.passes.split_edges import split_edges
 from ge2.passes.take_to_mask import same_axes
 from ge2.program import PLACEMENT, PLANNING, Placement, Planning
@@ -155,7 +160,7 @@ PIPELINES: Final[dict[str, tuple[Pass, ...]]] = {
         diagonals_first, same_axes, recompute, tiny_products, mirrored, short_sums, joined_products, roll, whole,
         stack, stack_all, products_outside, sums_after, scans_of_slices, slices_first, gated_products, join_scatters,
         sums_of_zeros, repeated_updates, products_to_sums, fuse, split_live_ranges, contractions, indexed, drawn,
-        resident, moves_inside, rows_inside, results_together, constants_late, reads_first, with_copies,
+        resident, moves_inside, rows_inside, small_turned, results_together, constants_late, reads_first, with_copies,
         results_apart, views_first,
     ),
 }

@@ -257,7 +257,8 @@ class Scheduler:
         # what may write in any order
         strided = (Region, Gather) if self.target == "cuda" else (Region,)
         maker = self.graph.eqns[source.first].op if source.first >= 0 else None
-        regional = isinstance(maker, strided) and not is_contraction(maker)
+        joint = self.target == "cuda" and is_contraction(maker)
+        regional = isinstance(maker, strided) and not joint
         fits = isinstance(op, Reshape) or (isinstance(op, Transpose) and regional)
         if not fits or var not in self.returned or x in self.layouts:
             return False
@@ -408,7 +409,7 @@ class Scheduler:
         op, kind = maker.op, self.kinds[self.number(a)]
         if isinstance(op, FusedBackward):
             return self.target == "cuda" and maker.outs.index(a) <= 2 and is_mappable(place, a)
-        if is_contraction(op) or (isinstance(op, DotGeneral) and self.target == "cuda"):
+        if self.target == "cuda" and (is_contraction(op) or isinstance(op, DotGeneral)):
             return kind in ("kernel", "matmul") and not transposed and is_mappable(place, a)
         ordered = not isinstance(op, (Region, Gather) if self.target == "cuda" else (Region,))
         if isinstance(op, Reshape) and before(maker, place) is None:

@@ -228,7 +228,10 @@ class Tuning:
     `statistics`: elements of a sorted line up to which they are selected, and nothing is sorted.
     `joined`: parts among zeros whose sum is an array of them side by side; two that are not all of it
     are as well added.
-    `sliced`: columns at most of an array of which single ones are computed. `scattered`: updates at
+    `sliced`: columns at most of an array of which single ones are computed. `turned`: elements of a
+    region, at least, that reads a small array across, which is turned before it. `windowed`: instructions, at
+    most, that a GPU computes again for windows of a value: it does as many while 8 bytes come from memory.
+    `scattered`: updates at
     most of several sums at indices that become one. `summed`: elements, at least, of a sum at indices whose
     zeros its own kernel writes. `ranks`: the first or last elements of sorted
     lines, at most, that a GPU folds for, and of lines how long, at least: shorter ones are sorted in
@@ -260,6 +263,8 @@ class Tuning:
     statistics: int = 16
     joined: int = 3
     sliced: int = 8
+    turned: int = 1 << 22
+    windowed: int = 40
     scattered: int = 1 << 22
     summed: int = 1 << 12
     ranks: tuple[int, int] = (8, 256)

@@ -1,7 +1,8 @@
-"""Reads of a few elements of a sort, and of elements that an order names."""
+"""Reads of a few elements of a sort, of elements that an order names, and across small arrays."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, final
@@ -25,10 +26,10 @@ from ge2.ir import (
     without_dead_code,
 )
 from ge2.ops.elementwise import BY_NAME, WHERE, ConvertElementType
-from ge2.ops.graphs.region import readers_of
+from ge2.ops.graphs.region import Region, is_loop, readers_of
 from ge2.ops.index import Gather
 from ge2.ops.reduce import ReduceMax, ReduceMin
-from ge2.ops.shape import BroadcastInDim, Concatenate, Iota, Reshape, Rev, Slice
+from ge2.ops.shape import BroadcastInDim, Concatenate, Iota, Reshape, Rev, Slice, Transpose
 from ge2.ops.sort import ArgSort, BitcastConvertType, Ordering, Sort, TopK, comparable
 from ge2.passes.context import NOTHING, Context
 from ge2.passes.take_to_mask import counts_along
@@ -473,3 +474,56 @@ class First:
 
     def gathered(self, gather: Eqn, eqn: Eqn) -> Eqn:
         return self.part(eqn, gather.outs, self.elements[gather.inputs[0]])
+
+
+# -------- A small array that is read across is turned beforehand.
+# y = region (x - transpose w) where x:[2048,32,512], w:[512,32]  ->  v = transpose w; y = region (x - v)
+# Of an array of the size of the space, tiles are turned in shared memory. One that repeats along another
+# axis would be read across for each of its repetitions: a sector of memory for each element.
+
+FEW = 8  # times as many elements a space has as an array that is small beside it
+
+
+def small_turned(graph: Graph, context: Context = NOTHING) -> Graph:
+    """The graph whose regions read small arrays along the axis along which their threads lie."""
+    eqns = list[Eqn]()
+    for eqn in graph.eqns:
+        if is_loop(eqn.op) and math.prod(eqn.op.space) >= context.tuning.turned:
+            eqn = with_turned(eqn, eqn.op, eqns)
+        eqns.append(eqn)
+    return replace(graph, eqns=tuple(eqns)) if len(eqns) > len(graph.eqns) else graph
+
+
+def with_turned(eqn: Eqn, op: Region, before: list[Eqn]) -> Eqn:
+    """A region that reads small arrays as it has turned them; `before` takes the equations that do."""
+    graph, lane = op.graph, len(op.space) - 1
+    outer: dict[Atom, Atom] = dict(zip(graph.inputs, eqn.inputs, strict=True))
+    turned: dict[Var, Atom] = {}
+    for e, at in zip(graph.eqns, op.axes, strict=True):
+        if not isinstance(e.op, Transpose) or (x := e.inputs[0]) not in outer:
+            continue
+        few = FEW * x.type.size <= math.prod(op.space)
+        if few and lane in at and at[e.op.order.index(x.type.ndim - 1)] != lane:
+            turned[e.outs[0]] = made_of(e, x, outer[x], before)
+    if not turned:
+        return eqn
+    kept = [n for n, e in enumerate(graph.eqns) if e.outs[0] not in turned]
+    read = {a for n in kept for a in graph.eqns[n].inputs}
+    pairs = [(v, outer[v]) for v in graph.inputs if v in read] + [*turned.items()]
+    inner = Graph(tuple(v for v, _ in pairs), tuple(graph.eqns[n] for n in kept), graph.outputs)
+    made = replace(op, graph=inner, axes=tuple(op.axes[n] for n in kept))
+    return replace(eqn, op=made, inputs=tuple(a for _, a in pairs))
+
+
+def made_of(eqn: Eqn, inner: Atom, outer: Atom, before: list[Eqn]) -> Var:
+    """The result of a transpose, as a region of its own makes it."""
+    (y,) = eqn.outs
+    assert isinstance(inner, Var)
+    u, v = Var(y.type), Var(y.type)
+    eqns = (eqn, Eqn(ConvertElementType(y.type.dtype), (y,), (u,), eqn.source))
+    axes = tuple(range(y.type.ndim))
+    graph = Graph((inner,), eqns, (u,))
+    before.append(
+        Eqn(Region("pointwise", y.type.shape, (axes, axes), graph), (outer,), (v,), eqn.source)
+    )
+    return v

@@ -18,6 +18,7 @@ from ge2.ops.random import Draw
 from ge2.ops.reduce import Running
 from ge2.ops.shape import BroadcastInDim, Concatenate, Iota, Pad, Reshape, Slice, Transpose
 from ge2.passes.context import NOTHING, Context
+from ge2.passes.fusion_group import fusible
 from ge2.passes.take_to_mask import after_products
 
 # -------- Elementwise work of which only columns are read, of few, is done for those columns.
@@ -31,12 +32,17 @@ from ge2.passes.take_to_mask import after_products
 # So it is of wider parts that are joined again in another order, as halves of a vector that is turned
 # are: the kernel of what is joined reads them where they are. So it is of sums of padded arrays.
 #
+# So it is of windows of work that takes few instructions, as differences of products are:
+# y = mul a b; d = sub y[1:] y[:-1] -> d = sub (mul a[1:] b[1:]) (mul a[:-1] b[:-1])
+# Memory takes longer to write a value and to read it than a GPU to compute it twice.
+#
 # So it is where less than half is read of work on lines of any length, and of a gather at places
 # that are numbers of the program, as those of windows are:
 # i = iota + iota; y = gather x i; a = y[::128] -> i = iota * 128 + iota; a = gather x i
 
 
 Parts = dict[Slice, Var]  # of a value, by what is sliced
+Found = dict[tuple[Var, Slice], tuple[Var, Slice]]  # for a slice of a value what it is a slice of
 
 
 def slices_first(graph: Graph, context: Context = NOTHING) -> Graph:
@@ -54,14 +60,56 @@ def slices_first(graph: Graph, context: Context = NOTHING) -> Graph:
         )
 
     padded, worked = sums_of_pads(graph), worked_on(graph)
+    windows = Windows(graph, context.tuning.windowed) if context.caps else None
+
+    def fused(x: Var) -> bool:
+        """True if regions alone read a slice, or it is joined to what they read."""
+        found = readers.get(x, ())
+        return x not in returned and all(
+            fusible(e) or isinstance(e.op, Concatenate | Pad) for e in found
+        )
 
     def may(eqn: Eqn, parts: Parts) -> bool:
         (y,) = eqn.outs
         if y not in worked or is_covered(y, parts, most) or is_little(y, parts):
             return y in worked
-        return is_covered(y, parts) and (y in padded or all(map(moves, parts.values())))
+        if is_covered(y, parts) and (y in padded or all(map(moves, parts.values()))):
+            return True
+        again = windows is not None and windows.pay(y, parts)
+        return again and all(map(fused, parts.values()))
 
     return pushed(graph, may)
+
+
+@final
+class Windows:
+    """The cheap work that its windows may as well do themselves: `made` has the instructions for an
+    element of a value, and the large arrays in memory that it is made of.
+    """
+
+    def __init__(self, graph: Graph, most: int) -> None:
+        self.most, self.made = most, dict[Var, tuple[int, frozenset[Var]]]()
+        slices = Counter(e.inputs[0] for e in graph.eqns if isinstance(e.op, Slice))
+        for eqn in graph.eqns:
+            (y, *_) = eqn.outs or (None,)
+            if y is None or not isinstance(eqn.op, (*WORK, Slice)) or isinstance(eqn.op, Draw):
+                continue
+            given = [self.of(a) for a in {*eqn.inputs} if isinstance(a, Var)]
+            instructions = eqn.op.cost.instructions + sum(n for n, _ in given)
+            if (slices[y] - 1) * instructions <= most:
+                self.made[y] = instructions, frozenset[Var]().union(*(each for _, each in given))
+
+    def of(self, x: Var) -> tuple[int, frozenset[Var]]:
+        return self.made.get(x) or (0, frozenset([x] if x.type.size > 1 else []))
+
+    def pay(self, y: Var, parts: Parts) -> bool:
+        """True if the rows that windows read of all arrays are no more than those of one array that is
+        written for them.
+        """
+        instructions, arrays = self.of(y)
+        rows, several = len({op.start[:-1] for op in parts}), len(arrays)
+        few = (len(parts) - 1) * instructions <= self.most
+        return y in self.made and few and rows * several <= rows + several + 2
 
 
 def sums_of_pads(graph: Graph) -> set[Atom]:
@@ -115,7 +163,10 @@ def pushed(graph: Graph, may: Callable[[Eqn, Parts], bool], work: tuple[type, ..
         a for e in graph.eqns if not isinstance(e.op, Slice) for a in e.inputs if isinstance(a, Var)
     )
     reads.update(a for a in graph.outputs if isinstance(a, Var))
-    gone: set[Var] = set()
+    gone, found = set[Var](), Found()
+    origins = {
+        out: (x, op) for x, each in parts.items() for op, out in each.items() if out.type.size
+    }
     windows = gathers_of_windows(graph, parts)
     for eqn in reversed(graph.eqns):
         if isinstance(eqn.op, work) or windows & {*eqn.outs}:
@@ -123,12 +174,29 @@ def pushed(graph: Graph, may: Callable[[Eqn, Parts], bool], work: tuple[type, ..
             if y in parts and not others and not reads[y] and may(eqn, parts[y]):
                 gone.add(y)
                 reads.subtract(a for a in eqn.inputs if isinstance(a, Var))
+                for a in {*eqn.inputs}:
+                    if isinstance(a, Var) and a in origins and a not in parts and not reads[a]:
+                        parts[origins[a][0]].pop(origins[a][1], None)  # nobody reads it any more
                 for op in parts[y]:
                     for x in (same.get(a, a) for a in sliced_inputs(eqn)):
                         if isinstance(x, Var) and (inner := slice_within(eqn, op, x)) is not None:
-                            made = parts.setdefault(x, {})
-                            made.setdefault(inner, Var(*inner.infer(x.type)))
-    return rebuilt(graph, parts, same, gone) if gone else graph
+                            base, within = (x, inner) if reads[x] else located(x, inner, origins)
+                            found[x, inner] = base, within
+                            made = parts.setdefault(base, {})
+                            made.setdefault(within, Var(*within.infer(base.type)))
+    return rebuilt(graph, parts, same, gone, found) if gone else graph
+
+
+def located(x: Var, op: Slice, origins: dict[Var, tuple[Var, Slice]]) -> tuple[Var, Slice]:
+    """The value that a slice of a value is a slice of in the end, and which."""
+    if x not in origins:
+        return x, op
+    base, outer = origins[x]
+    start = tuple(a + s * b for a, s, b in zip(outer.start, outer.step, op.start, strict=True))
+    step = tuple(a * b for a, b in zip(outer.step, op.step, strict=True))
+    counts = op.infer(x.type)[0].shape
+    stop = tuple(a + (n - 1) * s + 1 for a, n, s in zip(start, counts, step, strict=True))
+    return base, Slice(start, stop, step)
 
 
 def slices_of(graph: Graph) -> tuple[dict[Var, Parts], dict[Atom, Atom]]:
@@ -220,13 +288,18 @@ def sliced_work(eqn: Eqn, op: Slice, inputs: tuple[Atom, ...], out: Var) -> list
     return [Eqn(new, inputs, (out,), eqn.source)]
 
 
-def rebuilt(graph: Graph, parts: dict[Var, Parts], same: dict[Atom, Atom], gone: set[Var]) -> Graph:
+def rebuilt(
+    graph: Graph, parts: dict[Var, Parts], same: dict[Atom, Atom], gone: set[Var], found: Found
+) -> Graph:
     """Each slice where its value is made, and elementwise work once for each slice of its result."""
     made: list[Eqn] = []
 
     def sliced(x: Atom, eqn: Eqn, op: Slice) -> Atom:
         inner = slice_within(eqn, op, x)
-        return x if inner is None or not isinstance(x, Var) else parts[x][inner]
+        if inner is None or not isinstance(x, Var):
+            return x
+        base, within = found[x, inner]
+        return parts[base][within]
 
     def cut(x: Var, eqn: Eqn | None) -> None:
         """The slices of a value, computed from here on."""

@@ -10,7 +10,7 @@ from ge2.base.config import config
 
 SMALL = {
     "clipped": {},
-    "digits": {"epochs": 3, "width": 32, "required": 0.85},
+    "digits": {"epochs": 5, "width": 32, "required": 0.85},
     "gaussian_process": {"steps": 60},
     "hmc": {"steps": 150},
     "inverse_heat": {"n": 8, "times": 3, "between": 4, "steps": 150},

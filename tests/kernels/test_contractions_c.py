@@ -93,6 +93,11 @@ def test_what_is_refused_and_what_is_left_apart() -> None:
     assert "or     product, then region in C" in large
     lines = words(relu, (8, 5000), (5000, 5000))
     assert "its product is quickest by lines, all at once" in lines
+    across = words(lambda x, w: np.tanh(x @ w).T, (600, 64), (64, 300))
+    assert "what follows does not go by rows, or may fail" in across
+    assert "taken  product, then region in C" in across
+    itself = words(lambda x: np.maximum(x @ x.T, 0), (600, 64))
+    assert "taken  product in C, half by BLAS, mirrored" in itself
     columns = lambda x, w: np.tanh(x @ w).sum(0)  # noqa: E731
     assert FAMILY not in [
         t for t in words(columns, (600, 64), (64, 300)).split("\n") if "taken" in t

@@ -541,10 +541,12 @@ extern "C" __global__ void __launch_bounds__(256) moved(
     int *order, int *sorted) {
     ge2_digit_moves(places, numbers, n, shift, tile, counts, totals, order, sorted);
 }
+"""
+IN_TILES = """
+#include "ge2/order.cuh"
 extern "C" __global__ void __launch_bounds__(1024) in_tiles(
-    const int *places, const int *numbers, int n, int turn, int last, int *counts, int *order, int *sorted) {
-    if (last) ge2_digit_tile_moves<6, 2048, true>(places, numbers, n, turn, counts, order, sorted);
-    else ge2_digit_tile_moves<6, 2048, false>(places, numbers, n, turn, counts, order, sorted);
+    const int *places, const int *numbers, int n, int turn, int *counts, int *order, int *sorted) {
+    ge2_digit_tile_moves<6, 2048, LAST>(places, numbers, n, turn, counts, order, sorted);
 }
 """
 
@@ -552,7 +554,9 @@ extern "C" __global__ void __launch_bounds__(1024) in_tiles(
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("size", [*SIZES, 2047, 2048, 2049, 5000])
 def test_the_order_of_places(size: int, rng: np.random.Generator) -> None:
-    module = ShimDevice(seed=size).module(ORDER)
+    device = ShimDevice(seed=size)
+    module = device.module(ORDER)
+    tiles = [device.module(IN_TILES.replace("LAST", last)) for last in ("false", "true")]
     for high in (1, 3, 250, 70_000):
         places = rng.integers(0, high, size, np.int32)
         wanted = np.argsort(places, kind="stable")
@@ -563,19 +567,20 @@ def test_the_order_of_places(size: int, rng: np.random.Generator) -> None:
         np.testing.assert_array_equal(ordered, places[wanted])
         tile = (256, 2048)[high % 2]
         np.testing.assert_array_equal(by_digits(module, places, high, tile), wanted)
-        np.testing.assert_array_equal(by_tiles(module, places, high), wanted)
+        np.testing.assert_array_equal(by_tiles(tiles, places, high), wanted)
 
 
-def by_tiles(module: Any, places: Any, high: int) -> Any:
+def by_tiles(modules: Sequence[Any], places: Any, high: int) -> Any:
     n, tiles, turns = len(places), -(-len(places) // 2048), -(-high.bit_length() // 6)
     counts = np.zeros((turns, tiles, 64), np.int32)
     np.add.at(counts[0], (np.arange(n) // 2048, places & 63), 1)
     numbers: Any = None
     for turn in range(turns):
         order, ordered = np.empty((2, n), np.int32)
-        sizes = np.int32(n), np.int32(turn), np.int32(turn + 1 == turns)
-        given_: Sequence[Any] = (places, numbers, *sizes, counts, order, ordered)
-        module.get_function("in_tiles")((tiles,), (1024,), given_)
+        given_: Sequence[Any] = (
+            places, numbers, np.int32(n), np.int32(turn), counts, order, ordered,
+        )  # fmt: skip
+        modules[turn + 1 == turns].get_function("in_tiles")((tiles,), (1024,), given_)
         places, numbers = ordered, order
     return numbers
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,11 +11,17 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 import ge2
 from ge2.base.config import config
+from ge2.compile.catalog import interpret
 from ge2.ir import Literal, verify
+from ge2.ops.graphs.region import Region
 from ge2.passes import TIDY
-from ge2.passes.context import run
+from ge2.passes.context import NOTHING, Context, run
+from ge2.passes.context import TUNING as PASSES
+from ge2.passes.fuse import fuse
 from ge2.passes.indices import join_scatters, repeated_updates
+from ge2.passes.reads import small_turned
 from ge2.passes.slices import diagonals_first, little_first, slices_first
+from ge2.targets.cuda.emulator import limits_of
 from tests.passes.graphs import names
 
 
@@ -50,7 +57,8 @@ def test_columns_are_sliced_before_what_is_done_to_them(rng: np.random.Generator
         return z[:, 0] * z[:, 1] + z[:, 0], (z[:, 1:2] - z[:, 2:])[1:, 0]
 
     before, after = alike(f, slices_first, rng.normal(size=(9, 3)), rng.normal(size=3))
-    assert {e.outs[0].type.shape for e in after.eqns if e.op.name == "floor"} == {(9, 1)}
+    shapes = {e.outs[0].type.shape for e in after.eqns if e.op.name == "floor"}
+    assert shapes == {(9, 1), (8, 1)}
     assert names(after).count("floor") == 3 > names(before).count("floor")
 
 
@@ -182,6 +190,36 @@ def test_places_that_arguments_decide_are_all_looked_at() -> None:
         f(x, i)
 
 
+def averaged(v: Any, n: int) -> Any:
+    for _ in range(n):
+        v = 0.49 * v[:-1] + 0.5 * v[1:]
+    return v
+
+
+GPU = Context(limits_of("sm_90a"), tails=True)
+
+
+@pytest.mark.parametrize(
+    ("f", "regions"),
+    [
+        (lambda x, v: np.diff(x * v), 1),
+        (lambda x, v: (lambda f: v[1:-1] - 0.1 * np.diff(f))(0.5 * (v[1:] + v[:-1]) ** 2), 1),
+        (lambda x, v: averaged(v, 3), 1),
+        (lambda x, v: averaged(v, 8), 2),
+        (lambda x, v: (lambda u: u[2:, 1:-1] + u[:-2, 1:-1] + u[1:-1, 2:])(x * v), 1),
+        (lambda x, v: np.diff(np.exp(v)), 1),
+        (lambda x, v: np.diff(np.sin(np.exp(v)) ** 0.3), 2),  # dear
+        (lambda x, v: (lambda u: u[2:] + u[:-2] + u[1:-1])(x * x.T[:, ::-1] + v[:20]), 2),
+        (lambda x, v: (lambda u: (u[1:] - u[:-1], u))(x * v), 2),
+        (lambda x, v: (lambda u: u[1:] @ u[:-1].T)(x * v), 1),  # a product reads it
+    ],
+)
+def test_windows_of_cheap_work_are_work_on_windows(f: Any, regions: int, rng: Any) -> None:
+    x, v = rng.random((20, 20)), rng.random(20)
+    _, after = alike(f, lambda graph: slices_first(graph, GPU), x, v)
+    assert sum(isinstance(e.op, Region) for e in fuse(after, GPU).eqns) == regions
+
+
 def pairs(x: Any) -> Any:
     """A loss of pairs: the diagonals of logarithms along rows and along columns."""
 
@@ -215,3 +253,28 @@ def test_other_slices_and_pads_of_lines_stay(rng: np.random.Generator) -> None:
 
     before, after = alike(f, diagonals_first, rng.normal(size=(4, 4)))
     assert names(after) == names(before)
+
+
+def test_small_arrays_are_turned_before_a_region_reads_them(rng: np.random.Generator) -> None:
+    """Not those that are as large as its space, nor where the space is small."""
+    tuning = replace(PASSES, turned=1 << 8)
+
+    def regions(w: Any) -> list[Any]:
+        def f(x: Any, w: Any) -> Any:
+            y = x - w.T * 2.0
+            return y / np.sqrt((y * y).sum(-1, keepdims=True))
+
+        given = [rng.normal(size=(9, 4, 32)), w]
+        closed = ge2.make_jaxpr(f)(*given)
+        graph = fuse(run(TIDY, closed.graph))
+        after = small_turned(graph, replace(NOTHING, tuning=tuning))
+        verify(after)
+        for found, wanted in zip(interpret(after, given), interpret(graph, given), strict=True):
+            np.testing.assert_array_equal(found, wanted)
+        assert small_turned(graph) == graph
+        return [e for e in after.eqns if isinstance(e.op, Region)]
+
+    turn, rows = regions(rng.normal(size=(32, 4)))
+    assert [e.op.name for e in turn.op.graph.eqns] == ["transpose", "convert_element_type"]
+    assert "transpose" not in [e.op.name for e in rows.op.graph.eqns]
+    assert len(regions(rng.normal(size=(32, 4, 9)))) == 1

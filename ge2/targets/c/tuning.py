@@ -119,6 +119,9 @@ class Products:
     # the same where terms lie beside each other: so few rows, and so many bytes of lines, but for
     # few columns that fill a vector of so many bytes: panels are quicker
     dots: int = 16
+    # and so many terms, whose sums are added across a vector, but for so few rows
+    terms: int = 256
+    short_dots: int = 4
     far: int = 1 << 19
     row: int = 32  # bytes of a vector, with which loops over few terms store rows
     vector: int = 64

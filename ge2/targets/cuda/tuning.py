@@ -274,6 +274,7 @@ class Scatters:
     ranked: int = 1 << 13  # updates ordered by counting: 10 us at most on 132 multiprocessors
     window: int = 64  # updates that are summed one after another
     ahead: int = 4  # of which a thread has so many on their way: runs are short
+    each: int = 8  # updates of a thread that adds up the runs that begin among them, at most
     # updates that a block puts in order, at most, and blocks of a multiprocessor that are enough: by
     # 32 blocks 65536 took 14 us of an H200 for each digit
     tile: int = 2048

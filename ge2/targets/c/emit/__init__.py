@@ -12,22 +12,11 @@ import numpy as np
 from ge2.base.arrays import BOOL, COMPLEX, COMPLEX64, COMPLEX128, FLOAT32, FLOAT64, HALF
 from ge2.codegen.axes import Work
 from ge2.codegen.user_kernels import BITS as USER_BITS
-from ge2.codegen.user_kernels import INTEGER, NAMED, SUFFIX, Spelling, baked, subjects
+from ge2.codegen.user_kernels import INTEGER, NAMED, Spelling, subjects
+from ge2.codegen.user_kernels import SUFFIX as SUFFIX
+from ge2.codegen.user_kernels import baked as baked
 from ge2.ops.reduce import ArgReduce
 from ge2.targets.c.tuning import Regions
-
-__all__ = [
-    "GATHERED",
-    "HELD",
-    "STORED",
-    "SUFFIX",
-    "C",
-    "argument",
-    "baked",
-    "expression",
-    "headers",
-]
-
 
 # -------- How the vocabulary of lowerings is spelt in C: types, numbers handed over, which header
 # has what.
@@ -49,7 +38,6 @@ C = Spelling(
     nan=('__builtin_nanf("")', '__builtin_nan("")'),
 )
 expression, retyped, spelt, number = C.expression, C.retyped, C.spelt, C.number
-__all__ += ["helpers_of", "number", "retyped", "spelt"]
 
 
 def helpers_of(text: str, dtype: np.dtype) -> tuple[str, ...]:

@@ -111,14 +111,17 @@ class CContraction(Joint):
         if y.nbytes <= caps.tuning.products.near:
             return "its product stays in a near cache as it is"
         usual = next(iter(CProduct().variants(product, caps)))
-        return "" if usual in WAYS else f"its product is quickest by {usual.name}, all at once"
+        if usual not in WAYS:
+            return f"its product is quickest by {usual.name}, all at once"
+        reasons = [refusal_of(both, way, caps) for way in ways_of(product, caps)]
+        return reasons[0] if all(reasons) else ""
 
     def variants(self, problem: Problem, caps: Caps) -> Iterator[Variant]:
         both = halves_of(problem)
         if not problem.settled:
             yield from WAYS
             return
-        names = [v for v in CProduct().variants(both.product, caps) if v in WAYS]
+        names = ways_of(both.product, caps)
         refusals = [refusal_of(both, way, caps) for way in names]
         fit = [way for way, reason in zip(names, refusals, strict=True) if not reason]
         if fit:
@@ -141,9 +144,11 @@ class CContraction(Joint):
         return shared_seconds(problem, way, caps, rate=joint)
 
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Pieces:
-        found = joined(halves_of(problem), way_of(variant), caps)
-        assert not isinstance(found, str)
-        return found
+        """A way that was chosen before layouts were settled may be refused now; then it is another."""
+        both = halves_of(problem)
+        ways = way_of(variant), *ways_of(both.product, caps)
+        found = (joined(both, way, caps) for way in ways)
+        return next(pieces for pieces in found if not isinstance(pieces, str))
 
 
 @final
@@ -171,6 +176,11 @@ class CInSteps(Joint):
 
 def chosen(product: Problem, caps: Caps) -> Choice:
     return choose(product, caps, replace(prefs(), only=()), (CProduct(),))
+
+
+def ways_of(product: Problem, caps: Caps) -> list[Variant]:
+    """The ways to multiply that have parts, the preferred one first."""
+    return [way for way in CProduct().variants(product, caps) if way in WAYS]
 
 
 def way_of(variant: Variant) -> Variant:
@@ -226,7 +236,8 @@ def joined(both: Halves, way: Variant, caps: Caps) -> Pieces | str:
     """The kernels of both halves, or the reason why they are not one."""
     threads = max(caps.threads, 1)  # also a program of one thread has them in parts
     sizes, dtype = sides(both.product), both.product.outs[0].dtype
-    own = replace(caps, threads=threads, tuning=lower(caps.tuning, sizes, dtype.itemsize, way))
+    usual = replace(caps, threads=threads)
+    own = replace(usual, tuning=lower(caps.tuning, sizes, dtype.itemsize, way))
     if way == BLAS and sizes[0] != 1:
         return "BLAS multiplies one part after the other of a single product"
     if way == BLAS:
@@ -236,7 +247,7 @@ def joined(both: Halves, way: Variant, caps: Caps) -> Pieces | str:
     *before, product = found.kernels
     if not product.total:
         return "its products are no work for several threads"
-    then = region_kernel(both.rest, own)
+    then = region_kernel(both.rest, usual)  # of all ways the same
     if not then.unit or any(a.kind in ("services", "equation") for a in then.arguments):
         return "what follows does not go by rows, or may fail"
     cut = cut_of(sizes, way, then.unit, product, own.tuning.products, dtype.itemsize)

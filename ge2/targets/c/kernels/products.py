@@ -333,6 +333,7 @@ def has_lines(problem: Problem, tuning: Products) -> bool:
     if None in (*left, *right) or (right[2] if m <= n else left[1]) == 1:
         return None not in (*left, *right)
     along = (right[1] if m <= n else left[2]) == 1 and few <= tuning.dots
+    along = along and (few <= tuning.short_dots or k >= tuning.terms)
     fills = m > n and few * dtype.itemsize >= tuning.vector  # of few columns, which panels serve
     return along and not fills and long * k * dtype.itemsize >= tuning.far
 

@@ -9,6 +9,7 @@ from typing import final
 from ge2.base.record import record
 from ge2.codegen.kernel_values import Param
 from ge2.codegen.text import Text
+from ge2.ops.elementwise import ConvertElementType
 from ge2.targets.cuda.emit import CudaKernel, Fixed
 from ge2.targets.cuda.emit.columnwise import Lanes
 from ge2.targets.cuda.emit.region import Problem
@@ -258,6 +259,9 @@ class Moving:
     stored: str
     element: str
     walk: Walk
+    spot: tuple[
+        Text, ...
+    ]  # where along the axes neighbour `w` is, if these are not along the first
     to: str
     apart: str  # how far neighbours are apart there
 
@@ -277,6 +281,7 @@ class Blocks:
     pad: int
     walk: Walk
     stages: tuple[Stage, ...]
+    copy: str  # where the elements of a mere copy go, whose packs are along several axes; or ""
 
 
 @final
@@ -310,7 +315,7 @@ class Permuted:
             weight *= tile[a]
         self.elements, self.row = weight, self.weights[self.order(self.taken[0])[0]]
         size = self.taken[0].var.type.dtype.itemsize
-        self.pad = max(4 // size, 1) if self.row * size >= 8 else 0
+        self.pad = max(4 // size, 1) if self.row * size % 8 == 0 else 0
         self.room = self.elements + self.elements // self.row * self.pad
 
     def order(self, p: Param) -> list[int]:
@@ -318,17 +323,21 @@ class Permuted:
         return [a for a in inner_first(self.problem, p) if a in self.tile]
 
     def run(self) -> Kernels:
-        problem, said = self.problem, self.lanes.said
-        origin, walk = self.origin(), self.walk(problem.outs[0], self.pack)
+        problem, said, (out, *_) = self.problem, self.lanes.said, self.problem.outs
+        copy = (
+            "" if not self.copies() else f"{self.places.result(out)} + {self.places.element(out)}"
+        )
+        origin, walk = self.origin(), self.walk(out, self.pack_of(out) if copy else self.pack)
         taken = tuple(map(self.moving, self.taken))
         for p in self.taken:
             said.packs[p] = f"{self.places.array(p)}_at.at[{'v' if self.pack > 1 else '0'}]"
-        stages = tuple(self.lanes.inside(self.lanes.root))
+        stages = () if copy else tuple(self.lanes.inside(self.lanes.root))
         view = Blocks(
             self.places.whole, self.block, origin, taken, self.elements, self.room, self.row, self.pad, walk,
-            stages,
+            stages, copy,
         )  # fmt: skip
-        fixed = [Fixed("PACK", self.pack, "neighbours of one access")] if self.pack > 1 else []
+        packed = self.pack > 1 and not copy
+        fixed = [Fixed("PACK", self.pack, "neighbours of one access")] if packed else []
         arguments = tuple(self.places.arguments.values())
         return Kernels((
             CudaKernel(
@@ -337,6 +346,34 @@ class Permuted:
                 template="cuda/permuted.cu.jinja", view=view,
             ),
         ))  # fmt: skip
+
+    def copies(self) -> bool:
+        """True if the elements of an array are all that there is, as they are."""
+        eqns = self.problem.region.graph.eqns
+        types = {p.var.type.dtype for p in (*self.taken, *self.problem.outs)}
+        plain = len(eqns) == 1 and isinstance(eqns[0].op, ConvertElementType)
+        return plain and len(types) == len(self.taken) == len(self.problem.outs) == 1
+
+    def pack_of(self, p: Param) -> int:
+        """Elements of an array that follow each other in the tile and in memory, as many as one access
+        moves, whichever axes these are along.
+        """
+        strides, operand = self.problem.axes.strides[p], self.problem.operands[p.var]
+        run, inside, left = 1, list[int](), 0
+        for a in self.order(p):
+            if strides[a] != run:
+                break
+            inside.append(a)
+            run *= self.tile[a]
+            if self.tile[a] < (size := self.problem.axes.sizes[a]):
+                left = size % self.tile[a] * strides[a]
+                break
+        steps = (s for a, s in strides.items() if a not in inside)
+        parts = (run, left, operand.offset, operand.loose, *steps)
+        pack = WIDEST // p.var.type.dtype.itemsize
+        while pack > 1 and any(each % pack for each in parts):
+            pack //= 2
+        return max(pack, 1)
 
     def origin(self) -> tuple[Text, ...]:
         """Where the tile of a block begins along each axis of several tiles."""
@@ -378,20 +415,18 @@ class Permuted:
         return letter if self.count[a] == 1 else f"{letter}_1"
 
     def moving(self, p: Param) -> Moving:
-        side, size = self.order(p)[0], p.var.type.dtype.itemsize
-        self.places.lane = side
-        wide = math.gcd(self.places.wide(p), WIDEST // size, self.tile[side])
-        self.places.lane = self.lane
-        wide = wide if self.problem.axes.sizes[side] % self.tile[side] % wide == 0 else 1
-        terms = [(self.name(a), self.weights[a]) for a in self.order(p)]
+        side, wide = self.order(p)[0], self.pack_of(p)
+        names = {a: self.name(a) for a in self.order(p)}
+        spot, rest = list[Text](), "(e + w)"
+        for a in self.order(p) if self.tile[side] % wide else ():
+            names[a] = f"{self.places.letters[a]}_w"
+            place = rest if a == self.order(p)[-1] else f"{rest} % {self.tile[a]}"
+            spot.append(Text(f"const int {names[a]} = {place};"))
+            rest = f"{rest} / {self.tile[a]}"
+        terms = [(name, self.weights[a]) for a, name in names.items()]
         to = " + ".join(name if w == 1 else f"{name} * {w}" for name, w in terms)
-        walk = self.walk(p, wide)
-        name = self.places.array(p)
+        walk, name = self.walk(p, wide), self.places.array(p)
         return Moving(
-            name,
-            STORED[p.var.type.dtype],
-            self.places.element(p),
-            walk,
-            to,
+            name, STORED[p.var.type.dtype], self.places.element(p), walk, tuple(spot), to,
             str(self.weights[side]),
-        )
+        )  # fmt: skip

@@ -35,6 +35,7 @@ from ge2.targets.cuda.kernels.generated import Cuda, copying
 from ge2.targets.cuda.kernels.products import (
     HOPPER,
     Matrices,
+    algorithms,
     alignment,
     library_seconds,
     matrices,
@@ -378,13 +379,7 @@ class BlasEpilogue(Cuda):
         return True
 
     def variants(self, problem: Problem, caps: Caps) -> Iterator[Variant]:
-        """Returns what the library thinks best, then its further algorithms for the product."""
-        yield Variant()
-        for n in range(1, caps.chip.tuning.products.algorithms):
-            asked = asked_of(problem, caps, n)
-            if asked is None or caps.product(asked.wanted) is None:
-                return
-            yield Variant(f"algorithm {n + 1}", n)
+        return algorithms(problem, caps, asked_of)
 
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Kernels:
         """The launch. CompileError if the library turns out to have no such product, which only the

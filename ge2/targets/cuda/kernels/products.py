@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import final
 
@@ -287,13 +287,7 @@ class CudaBlas(Cuda):
         return is_ranked(problem, caps)
 
     def variants(self, problem: Problem, caps: Caps) -> Iterator[Variant]:
-        """Returns what the library thinks best, then its further algorithms for the product."""
-        yield Variant()
-        for n in range(1, caps.chip.tuning.products.algorithms):
-            found = matrices(problem, caps, n)
-            if found is None or caps.product(found.wanted) is None:
-                return
-            yield Variant(f"algorithm {n + 1}", n)
+        return algorithms(problem, caps, matrices)
 
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Kernels:
         found = matrices(problem, caps, variant.plan or 0)
@@ -318,6 +312,18 @@ class Matrices:
     wanted: Wanted
     copies: tuple[tuple[ArrayType, Operand, Operand], ...]
     operands: tuple[Operand, Operand, Operand]
+
+
+def algorithms(
+    problem: Problem, caps: Caps, asked: Callable[[Problem, Caps, int], Matrices | None]
+) -> Iterator[Variant]:
+    """Returns what the library thinks best, then its further algorithms for a product as `asked`."""
+    yield Variant()
+    for n in range(1, caps.chip.tuning.products.algorithms):
+        found = asked(problem, caps, n)
+        if found is None or caps.product(found.wanted) is None:
+            return
+        yield Variant(f"algorithm {n + 1}", n)
 
 
 def matrices(problem: Problem, caps: Caps, algorithm: int = 0) -> Matrices | None:

@@ -241,8 +241,12 @@ class Sums:
         axes, steps = merged(rows.sizes, rows.steps)
         letters = lettered(WHERE, len(axes))
         chunks = -(-rows.places // self.tuning.cleared) if self.fresh else 0
-        first = "g" if self.fresh else "s"
-        spread = grid.spread([first, *rows.u], [self.count + chunks, *rows.along], self.pack)
+        each = self.each_of()
+        grid.fixed.append(
+            Fixed("EACH", each, "updates of which a thread has the runs that begin there")
+        )
+        threads = -(-self.count // each) + chunks
+        spread = grid.spread(["g", *rows.u], [threads, *rows.along], self.pack)
         split = grid.split("place", letters, grid.sizes(letters, axes)) if axes[1:] else ()
         to = added(grid.place("x", letters, steps[0]), grid.place("x", rows.u, rows.x_along))
         updates, more, reads = self.adds(), tuple[Text, ...](), self.reads(grid)
@@ -259,10 +263,19 @@ class Sums:
             grid,
             "sum by place",
             view,
-            (self.count + chunks) * rows.length // self.pack,
+            threads * rows.length // self.pack,
             "the sums of each place",
             "scatter_sums/places",
         )
+
+    def each_of(self) -> int:
+        """Updates of a thread, most of which begin no run: as many as leave threads for all
+        multiprocessors.
+        """
+        chip = self.writes.chip
+        threads = self.count * self.rows.length // self.pack
+        many = threads // (chip.multiprocessors * chip.threads)
+        return min(1 << max(many.bit_length() - 1, 0), self.tuning.each)
 
     def cleared(
         self, grid: Grid, to: str, chunks: int, split: Sequence[Text]
@@ -417,6 +430,11 @@ CALLS = {ScatterAdd: "atomicAdd", ScatterMax: "atomicMax", ScatterMin: "atomicMi
 class CudaWriting(Cuda):
     """A copy of `x`, unless the result lies where it is, then the updates."""
 
+    def refuses(self, problem: Problem, caps: Caps | None) -> str:
+        op = problem.op
+        assert isinstance(op, Scatter | ScatterReduce)
+        return nowhere(op, problem.inputs[0], problem.inputs[2:])
+
     def variants(self, problem: Problem, caps: Caps) -> tuple[Variant, ...]:
         writes = writes_of(problem, caps.chip)
         return self.ways(writes) if writes.rows.count * writes.rows.length else (NONE,)
@@ -452,11 +470,6 @@ class CudaScatter(CudaWriting):
     name = "scatter in CUDA"
     ops = (Scatter,)
 
-    def refuses(self, problem: Problem, caps: Caps | None) -> str:
-        op = problem.op
-        assert isinstance(op, Scatter)
-        return nowhere(op, problem.inputs[0], problem.inputs[2:])
-
     def ways(self, writes: Writes) -> tuple[Variant, ...]:
         count = writes.rows.count
         several = "" if count == 1 else f"there are {count} updates"
@@ -484,17 +497,12 @@ class CudaScatterReduce(CudaWriting):
     ops: ClassVar[tuple[type[Op], ...]] = (ScatterReduce,)
     fresh = False  # whether there is nothing before the updates
 
-    def refuses(self, problem: Problem, caps: Caps | None) -> str:
-        op = problem.op
-        assert isinstance(op, ScatterReduce)
-        return nowhere(op, problem.inputs[0], problem.inputs[2:])
-
     def seconds(self, problem: Problem, variant: Variant, caps: Caps) -> float:
         """Its launches, the bytes of all arrays once, and atomics of global memory."""
         rows = writes_of(problem, caps.chip).rows
         bits = max((rows.places - 1).bit_length(), 1)
         in_tiles = rows.count <= caps.chip.tuning.scatters.in_tiles
-        launches = 3 + (turns_of(bits) if in_tiles else 3 * -(-bits // DIGIT))
+        launches = 3 + (turns_of(bits, rows.far) if in_tiles else 3 * -(-bits // DIGIT))
         launches = LAUNCHES.get(variant.name, launches)
         atomics = ATOMICS.get(variant.name, 0) * rows.count * rows.length
         return caps.speed.of(problem, launches=launches) + atomics / caps.chip.tuning.scatters.rate

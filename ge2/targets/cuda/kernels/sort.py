@@ -454,7 +454,8 @@ def by_digits(lines: LargestOfLines, tuning: Sorts) -> Kernels:
 # -------- Updates in the order of their places, up to `in_tiles` of them, in few launches: the kernel
 # that finds the places counts the lowest digits in each tile, and each digit is one kernel more, whose
 # blocks add up the counts of all tiles before their own, and count the next digit of what they move.
-# Of 65536 updates of 50000 places each of 64 blocks reads 64 KB of counts, 4 MB in all.
+# Of 262144 updates of 65536 places each of 128 blocks reads 128 KB of counts, 16 MB in all: of those of
+# 64 blocks, half as many, half of the multiprocessors have none.
 
 
 @final
@@ -469,7 +470,7 @@ class Placing:
 INT: Final = np.dtype(np.int32)
 Pair = tuple[Operand, Operand]
 # threads of a block, blocks that are enough, bits of a digit at most
-ORDERING, TILES, WIDEST_DIGIT = 1024, 64, 9
+ORDERING, TILES, WIDEST_DIGIT = 1024, 128, 9
 
 
 @final
@@ -479,7 +480,7 @@ class TileOrder:
     def __init__(self, writes: Writes, pairs: tuple[Pair, Pair]) -> None:
         self.writes, self.rows, self.pairs = writes, writes.rows, pairs
         bits = max((self.rows.places - 1).bit_length(), 1)
-        self.turns = turns_of(bits)
+        self.turns = turns_of(bits, self.rows.far)
         self.bits = -(-bits // self.turns)
         self.tile = ORDERING * -(-self.rows.count // (TILES * ORDERING))
         self.tiles = -(-self.rows.count // self.tile)
@@ -538,6 +539,6 @@ class TileOrder:
         self.writes.add(grid, "digit move", (line,), self.tiles * ORDERING, what)
 
 
-def turns_of(bits: int) -> int:
-    """The digits of numbers of so many bits."""
-    return -(-bits // WIDEST_DIGIT)
+def turns_of(bits: int, far: bool) -> int:
+    """The digits of numbers of so many bits; of those of 64 shared memory has room for fewer counts."""
+    return -(-bits // (WIDEST_DIGIT - far))

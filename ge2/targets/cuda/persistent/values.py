@@ -39,20 +39,6 @@ from ge2.targets.cuda.emit.words import (
     retyped,
 )
 
-__all__ = [
-    "POINTS",
-    "Array",
-    "Inline",
-    "Made",
-    "Number",
-    "Picked",
-    "Reader",
-    "Seen",
-    "Value",
-    "constant",
-]
-
-
 # -------- Places in arrays as text, and how views turn a place of theirs into one of what they
 # view.
 
@@ -498,6 +484,3 @@ def spoken(eqn: Eqn) -> bool:
 def declared(x: Array, const: bool) -> str:
     """A parameter; `const` memory never changes while the kernel runs."""
     return f"{'const ' if const else ''}{STORED[x.type.dtype]} *__restrict__ {x.name}"
-
-
-__all__ += ["declared", "loaded", "spoken", "stored", "whole"]

@@ -113,11 +113,12 @@ enum { GE2_ORDERING_TILE = 1024 };
 template <int BITS, class N>
 GE2_FN int ge2_digit_of(N place, int turn) { return (int)(place >> (BITS * turn)) & ((1 << BITS) - 1); }
 
-/* Where the first of each digit in the tile of this block goes: start[digit]. Several threads share the tiles. */
+/* Where the first of each digit in the tile of this block goes: start[digit]. Several threads share the tiles; `room` is
+ * for two numbers of each. */
 template <int BITS>
-GE2_FN void ge2_digit_tile_starts(const int *counts, int *start) {
+GE2_FN void ge2_digit_tile_starts(const int *counts, int *start, int *room) {
     constexpr int DIGITS = 1 << BITS, SHARING = GE2_ORDERING_TILE / DIGITS;
-    __shared__ int of_all[GE2_ORDERING_TILE], of_those_before[GE2_ORDERING_TILE];
+    int *const of_all = room, *const of_those_before = room + GE2_ORDERING_TILE;
     const int t = threadIdx.x, digit = t % DIGITS, tile = blockIdx.x;
     int all = 0, before = 0;
     #pragma unroll 8
@@ -136,19 +137,22 @@ GE2_FN void ge2_digit_tile_starts(const int *counts, int *start) {
 }
 
 /* Everything goes to its place by digit number `turn`, those of one digit in the order they are in. `numbers`: which
- * they are, null where they were never moved. Counts of the next digit, if LAST does not hold, are for the tiles that
- * each comes to be in: whole numbers are added in any order. */
+ * they are, null where they were never moved. From shared memory those of one digit go on side by side. Counts of the next
+ * digit, if LAST does not hold, are for the tiles that each comes to be in: whole numbers are added in any order. */
 template <int BITS, int TILE, bool LAST, class N>
 GE2_FN void ge2_digit_tile_moves(
     const N *places, const N *numbers, int n, int turn, int *counts, N *order, N *sorted
 ) {
     constexpr int DIGITS = 1 << BITS, WARPS = GE2_ORDERING_TILE / 32, EACH = TILE / GE2_ORDERING_TILE;
-    constexpr int RUN = EACH < 4 ? EACH : 4;
-    __shared__ int start[DIGITS]; /* where the next of a digit goes */
+    constexpr int RUN = EACH < 2 || BITS > 8 || sizeof(N) > 4 ? 1 : 2; /* 48 KB in all */
+    __shared__ int start[DIGITS], apart[DIGITS]; /* where the next of a digit goes, and how far that is from `inside` */
+    __shared__ uint16_t inside[DIGITS];          /* where the first of a digit is among those at hand */
     __shared__ __align__(4) uint16_t of_warp[WARPS][DIGITS];
+    __shared__ N room[2 * RUN * GE2_ORDERING_TILE];
+    N *const placed = room, *const numbered = room + RUN * GE2_ORDERING_TILE;
     const int t = threadIdx.x, warp = t / 32, lane = t % 32;
     int *const mine = counts + (int)gridDim.x * DIGITS * turn, *const next = mine + (int)gridDim.x * DIGITS;
-    ge2_digit_tile_starts<BITS>(mine, start);
+    ge2_digit_tile_starts<BITS>(mine, start, (int *)room);
     const int begin = (int)blockIdx.x * TILE, end = begin + TILE < n ? begin + TILE : n;
     for (int first = begin; first < end; first += RUN * GE2_ORDERING_TILE) {
         N place[RUN], number[RUN];
@@ -162,16 +166,24 @@ GE2_FN void ge2_digit_tile_moves(
             digit[r] = here ? ge2_digit_of<BITS>(place[r], turn) : DIGITS;
         }
         const int sum = ge2_digit_ranks<DIGITS, WARPS, RUN>(of_warp, digit, rank);
+        const int before = ge2_block_scan<GE2_ORDERING_TILE>(t < DIGITS ? sum : 0, [](int a, int b) { return a + b; }) - sum;
+        if (t < DIGITS) inside[t] = (uint16_t)before, apart[t] = start[t] - before, start[t] += sum;
+        __syncthreads();
         #pragma unroll
         for (int r = 0; r < RUN; r++) {
             if (digit[r] == DIGITS) continue;
-            const int to = start[digit[r]] + of_warp[warp][digit[r]] + rank[r];
-            order[to] = number[r];
-            sorted[to] = place[r];
-            if (!LAST) atomicAdd(&next[to / TILE * DIGITS + ge2_digit_of<BITS>(place[r], turn + 1)], 1);
+            const int spot = inside[digit[r]] + of_warp[warp][digit[r]] + rank[r];
+            placed[spot] = place[r], numbered[spot] = number[r];
         }
         __syncthreads();
-        if (t < DIGITS) start[t] += sum;
+        const int count = end - first < RUN * GE2_ORDERING_TILE ? end - first : RUN * GE2_ORDERING_TILE;
+        for (int k = t; k < count; k += GE2_ORDERING_TILE) {
+            const N found = placed[k];
+            const int to = apart[ge2_digit_of<BITS>(found, turn)] + k;
+            order[to] = numbered[k];
+            sorted[to] = found;
+            if (!LAST) atomicAdd(&next[to / TILE * DIGITS + ge2_digit_of<BITS>(found, turn + 1)], 1);
+        }
     }
 }
 
