@@ -178,7 +178,9 @@ class Contractions:
         parts = [*self.where.parted(eqn, products)]
         ones = [together(products, each[0], kept) for each in parts]
         found = [*zip(map(self.choice, ones), ones, parts, strict=True)]
-        return sorted(found, key=lambda way: self.predicted(way[0], way[2][1:]))
+        if len(found) > 1:  # predictions are dear
+            found.sort(key=lambda way: self.predicted(way[0], way[2][1:]))
+        return found
 
     def predicted(self, choice: Choice, after: Sequence[Eqn]) -> float:
         """The seconds of what was chosen for a part of a region, and of the steps after it."""

@@ -411,11 +411,17 @@ class Linked:
         self.cuts: dict[Hashable, set[int]] = {}
         self.inside: set[Atom] = set()  # what work makes, and views of that
         self.reshapes: list[Eqn] = []
+        self.pairs: list[tuple[Hashable, Hashable]] = []  # what is one
         self.outside: list[tuple[Linking, Eqn]] = []  # what is read of what comes from elsewhere
         late = after_products(graph)
         for eqn in graph.eqns:
             if late.isdisjoint(eqn.outs):
                 self.take(eqn)
+        self.wanted = self.between()
+        if not self.wanted:
+            return
+        for pair in self.pairs:
+            self.join(*pair)
         for (x, a, d), eqn in self.outside:  # one loop reads it with the same axes everywhere
             (y,) = eqn.outs
             self.join((x, self.first(y), a), (y, within_of(eqn), d))
@@ -439,7 +445,7 @@ class Linked:
         within = not self.inside.isdisjoint(eqn.inputs)
         if isinstance(eqn.op, Reshape) and within:
             self.reshapes.append(eqn)
-            self.join(eqn.inputs[0], eqn.outs[0])
+            self.pairs.append((eqn.inputs[0], eqn.outs[0]))
         elif found is None or (eqn.op.is_view and not within):
             return
         (y,) = eqn.outs
@@ -447,13 +453,12 @@ class Linked:
         if isinstance(eqn.op, Reduce):
             rest = [a for a in range(eqn.inputs[0].type.ndim) if a not in eqn.op.axes]
             for d, a in enumerate(rest):
-                self.join((y, "of", d), (y, "in", a))
+                self.pairs.append(((y, "of", d), (y, "in", a)))
         for x, a, d in found or ():
             if x.type.shape[a] == 1:
                 continue
             if x in self.inside:
-                self.join(x, y)
-                self.join((x, "of", a), (y, within_of(eqn), d))
+                self.pairs += (x, y), ((x, "of", a), (y, within_of(eqn), d))
             else:
                 self.outside.append(((x, a, d), eqn))
 
