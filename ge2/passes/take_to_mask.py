@@ -20,7 +20,7 @@ import numpy as np
 from ge2.base.arrays import FLOATS, FP8, INTEGERS
 from ge2.base.errors import TypeRuleError
 from ge2.base.record import record
-from ge2.ir import ArrayType, Atom, Dims, Eqn, Graph, Literal, Op, Var, without_dead_code
+from ge2.ir import ArrayType, Atom, Dims, Eqn, Graph, Literal, Op, Var, applied, without_dead_code
 from ge2.ops.dot import DotGeneral
 from ge2.ops.elementwise import ADD, BY_NAME, WHERE
 from ge2.ops.index import within
@@ -38,9 +38,7 @@ INT32 = np.dtype(np.int32)
 @final
 @record
 class Index(Op):
-    """The indices counted from the start of an axis of `size` elements;
-    IndexError if one is outside.
-    """
+    """Indices counted from the start of an axis of `size` elements; IndexError if one is outside."""
 
     size: int
     axis: int
@@ -547,10 +545,7 @@ class Recut:
         if x.type.shape == shape:
             return x
         if (x, shape) not in self.seen:
-            op = Reshape(shape)
-            out = Var(*op.infer(x.type))
-            self.eqns.append(Eqn(op, (x,), (out,)))
-            self.seen[x, shape] = out
+            self.seen[x, shape] = applied(self.eqns, Reshape(shape), x)
         return self.seen[x, shape]
 
     def take(self, eqn: Eqn) -> None:
