@@ -30,6 +30,7 @@ from ge2.ops.reduce import Reduce, ReduceMax
 from ge2.ops.shape import BroadcastInDim, Concatenate, Iota, Pad, Reshape, Transpose
 from ge2.passes.context import NOTHING, Context
 from ge2.passes.fold import RULES as FOLDS
+from ge2.passes.fusion_group import leader
 from ge2.passes.simplify import Rules, Sweep, number
 
 INT32 = np.dtype(np.int32)
@@ -376,10 +377,8 @@ def blocks(x: Dims, y: Dims) -> Iterator[tuple[Dims, Dims]]:
     >>> list(blocks((8, 512, 64, 64), (8, 32, 65536)))
     [((0,), (0,)), ((1, 2, 3), (1, 2))]
     """
-    ends = [
-        dict[int, int](),
-        dict[int, int](),
-    ]  # of each shape: after how many elements an axis ends
+    # of each shape: after how many elements an axis ends
+    ends = [dict[int, int](), dict[int, int]()]
     for shape, found in zip((x, y), ends, strict=True):
         for d, n in enumerate(accumulate(shape, mul)):
             if shape[d] != 1:
@@ -416,29 +415,21 @@ class Linked:
         self.pairs: list[tuple[Hashable, Hashable]] = []  # what is one
         self.outside: list[tuple[Linking, Eqn]] = []  # what is read of what comes from elsewhere
         late = after_products(graph)
-        for eqn in graph.eqns:
-            if late.isdisjoint(eqn.outs):
-                self.take(eqn)
+        for eqn in (e for e in graph.eqns if late.isdisjoint(e.outs)):
+            self.take(eqn)
         self.wanted = self.between()
         if not self.wanted:
             return
         for pair in self.pairs:
             self.join(*pair)
         for (x, a, d), eqn in self.outside:  # one loop reads it with the same axes everywhere
-            (y,) = eqn.outs
-            self.join((x, self.first(y), a), (y, within_of(eqn), d))
+            self.join((x, self.first(eqn.outs[0]), a), (eqn.outs[0], within_of(eqn), d))
         while self.spread():
             pass
         self.wanted = self.between()
 
     def first(self, x: Hashable) -> Hashable:
-        """What stands for all that is linked with something, which then is found at once."""
-        way = []
-        while x in self.parents:
-            way.append(x)
-            x = self.parents[x]
-        self.parents.update(dict.fromkeys(way[:-1], x))
-        return x
+        return leader(self.parents, x)
 
     def join(self, a: Hashable, b: Hashable) -> None:
         a, b = self.first(a), self.first(b)
