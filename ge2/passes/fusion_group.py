@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import cache
 from itertools import accumulate, count
 from operator import eq
-from typing import Any, final
+from typing import Any, TypeVar, final
 
 import numpy as np
 
@@ -247,14 +247,16 @@ def seen_from(entry: Dims, dims: Dims) -> Dims:
     return tuple([NONE if d == NONE else entry[d] for d in dims])
 
 
-def leader(leaders: dict[Group, Group], group: Group) -> Group:
+T = TypeVar("T")
+
+
+def leader(leaders: dict[T, T], group: T) -> T:
     """The group that a group is part of by now."""
-    if group not in leaders:
-        return group
     first = group
     while group in leaders:
         group = leaders[group]
-    leaders[first] = group
+    if group is not first:
+        leaders[first] = group
     return group
 
 

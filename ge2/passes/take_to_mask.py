@@ -30,6 +30,7 @@ from ge2.ops.reduce import Reduce, ReduceMax
 from ge2.ops.shape import BroadcastInDim, Concatenate, Iota, Pad, Reshape, Transpose
 from ge2.passes.context import NOTHING, Context
 from ge2.passes.fold import RULES as FOLDS
+from ge2.passes.fusion_group import leader
 from ge2.passes.simplify import Rules, Sweep, number
 
 INT32 = np.dtype(np.int32)
@@ -412,25 +413,21 @@ class Linked:
         self.pairs: list[tuple[Hashable, Hashable]] = []  # what is one
         self.outside: list[tuple[Linking, Eqn]] = []  # what is read of what comes from elsewhere
         late = after_products(graph)
-        for eqn in graph.eqns:
-            if late.isdisjoint(eqn.outs):
-                self.take(eqn)
+        for eqn in (e for e in graph.eqns if late.isdisjoint(e.outs)):
+            self.take(eqn)
         self.wanted = self.between()
         if not self.wanted:
             return
         for pair in self.pairs:
             self.join(*pair)
         for (x, a, d), eqn in self.outside:  # one loop reads it with the same axes everywhere
-            (y,) = eqn.outs
-            self.join((x, self.first(y), a), (y, within_of(eqn), d))
+            self.join((x, self.first(eqn.outs[0]), a), (eqn.outs[0], within_of(eqn), d))
         while self.spread():
             pass
         self.wanted = self.between()
 
     def first(self, x: Hashable) -> Hashable:
-        while (above := self.parents.get(x)) is not None:
-            self.parents[x] = x = self.parents.get(above, above)  # the next one has half the way
-        return x
+        return leader(self.parents, x)
 
     def join(self, a: Hashable, b: Hashable) -> None:
         a, b = self.first(a), self.first(b)
