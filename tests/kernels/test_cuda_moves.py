@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -610,3 +611,23 @@ def test_half_types_are_moved_as_they_are() -> None:
         programs.apply(Gather((0,)), programs.given(x), programs.given(np.array([2, 0, 1])))
     ]
     assert results(programs)[0].view(np.uint16).tolist() == [1, 0x7E01, 0xFE00]
+
+
+def test_a_thread_adds_up_the_runs_among_several_updates(rng: np.random.Generator) -> None:
+    """On a chip of one multiprocessor, which has threads for an eighth of them."""
+    chip = planned_by(replace(EMULATED, multiprocessors=1), "scatters", ranked=0)
+    for n, places in ((1203, 40), (1500, 2500)):
+        x, i = rng.standard_normal((n, 64)).astype("f4"), rng.integers(0, places, n).astype("i4")
+
+        def sums(x: Any, i: Any, places: int = places) -> Any:
+            y = ge2.numpy.zeros((places, 64), x.dtype)
+            np.add.at(y, i, x)
+            return y
+
+        graph = ge2.make_jaxpr(sums)(x, i).graph
+        program = compile_graph(graph, device=ShimDevice(chip, seed=n, watch=True))
+        (found,) = program(x, i)
+        wanted = np.zeros((places, 64))
+        np.add.at(wanted, i, x)
+        np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-5)
+        assert any("turn < each" in kernel.source for kernel in program.kernels)

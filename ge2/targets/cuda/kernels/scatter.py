@@ -231,9 +231,7 @@ class Sums:
         letters = lettered(WHERE, len(axes))
         chunks = -(-rows.places // self.tuning.cleared) if self.fresh else 0
         each = self.each_of()
-        grid.fixed.append(
-            Fixed("EACH", each, "updates of which a thread has the runs that begin there")
-        )
+        grid.size("each", each)  # updates of a thread, which has the runs that begin there
         threads = -(-self.count // each) + chunks
         spread = grid.spread(["g", *rows.u], [threads, *rows.along], self.pack)
         split = grid.split("place", letters, grid.sizes(letters, axes)) if axes[1:] else ()
