@@ -481,10 +481,8 @@ def summary(report: Report) -> str:
             "a step, by hand",
             f"{milliseconds(report.step_by_hand)} in vectorised {library}; ge2 is {ratio:.2f} x as fast",
         ),
-        (
-            "kernels of a step",
-            f"{fused} (fused regions)" + (f"; {calls} ({whose})" if calls else ""),
-        ),
+        ("kernels of a step", f"{fused} (fused regions)"),
+        *([("calls of a step", f"{calls} ({whose})")] if calls else []),
         ("to see them", SHOW),
     ]
     verdict = "" if report.passed else "\n\nFAILED: the test accuracy is below what is required."

@@ -338,7 +338,7 @@ MARGIN = 66  # the column of comments
 WIDTH = 110  # of a line of C
 ROOM = WIDTH - MARGIN - len("  /*  */")  # for the words of a comment
 CALL = pattern(
-    r"((?:(?:static |GE2_SHARED |GE2_SINGLE )?void )?\w+\()(.*)(\)(?:;| \{))"
+    r"((?:(?:static |GE2_[A-Z_]+ )?void )?\w+\()(.*)(\)(?:;| \{))"
 )  # a call as a statement, or how a function begins
 GLUE = "\0"
 NOTHING = "\1"  # in place of statements that there are none of: its line is left out

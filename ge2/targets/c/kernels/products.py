@@ -78,9 +78,12 @@ def favoured(dtype: np.dtype, sizes: Sides, tuning: Products) -> bool:
 
 
 def is_better(dtype: np.dtype, sizes: Sides, tuning: Products) -> bool:
-    """True if panels are quicker than a BLAS that takes twice as long, though part of a tile is none."""
-    work = math.prod(sizes[1:])
-    return dtype in FLOATS and work > tuning.few and filled(dtype, sizes) >= 0.5
+    """True if panels are quicker than a BLAS that takes twice as long, though part of a tile is none.
+    Few rows do not count, so that a smaller batch has the same kernel: long lines have one of theirs.
+    """
+    _, m, n, k = sizes
+    full = filled(dtype, (1, ROWS, n, k)) >= 0.5
+    return dtype in FLOATS and m >= LEAST and m * n * k > tuning.few and full
 
 
 def filled(dtype: np.dtype, sizes: Sides) -> float:
