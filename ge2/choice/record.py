@@ -42,6 +42,7 @@ from ge2.ops.graphs.region import Region
 SMALL: Final = 8  # numbers up to which each is itself: axes, steps, extents, few terms
 TIE: Final = 1.03  # times the least: what is nearer is chance
 DIVISORS: Final = (64, 16, 8, 4, 2)
+DOUBTED: Final = 1 / 32  # of a prediction: a time below was predicted in doubt
 WON: Final = 1024  # choices for problems that are kept in memory
 EXTENTS: Final = ("shape",)  # parameters of views that are extents, however small
 CODE: Final = 16  # digits of a content hash
@@ -474,11 +475,13 @@ def text_of(found: Sequence[Entry], *more: dict[str, Any]) -> str:
 
 
 def ratios_of(found: Iterable[Entry]) -> dict[tuple[str, str], list[float]]:
-    """Computes the ratio of measured to predicted times by device and family."""
+    """Computes the ratio of measured to predicted times by device and family. A prediction that a
+    family doubts is a hundredfold, so that only a measurement decides: it says nothing of others.
+    """
     ratios: dict[tuple[str, str], list[float]] = {}
     for entry in found:
         for row in entry.rows:
-            if row.median and row.predicted and not row.failure:
+            if row.predicted and row.median > DOUBTED * row.predicted and not row.failure:
                 ratios.setdefault((entry.device, row.family), []).append(row.median / row.predicted)
     return ratios
 

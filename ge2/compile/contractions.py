@@ -171,16 +171,22 @@ class Contractions:
     def ways(
         self, eqn: Eqn, products: tuple[Eqn, ...]
     ) -> list[tuple[Choice, Eqn, tuple[Eqn, ...]]]:
-        """Ways to go on with a product or two, that of the least prediction first: the choice for
-        each, the steps that it is for as one, and those steps and the ones after them.
+        """Ways to go on with a product or two, those of families that are preferred and of the least
+        prediction first: the choice for each, the steps that it is for as one, and those steps and
+        the ones after them.
         """
         kept = [y for e in products for y in e.outs if self.reads[y] > 1]
         parts = [*self.where.parted(eqn, products)]
         ones = [together(products, each[0], kept) for each in parts]
         found = [*zip(map(self.choice, ones), ones, parts, strict=True)]
         if len(found) > 1:  # predictions are dear
-            found.sort(key=lambda way: self.predicted(way[0], way[2][1:]))
+            found.sort(key=lambda way: (self.is_other(way[0]), self.predicted(way[0], way[2][1:])))
         return found
+
+    def is_other(self, choice: Choice) -> bool:
+        """True if families are preferred, and what was chosen is of none of them."""
+        only = prefs().only
+        return bool(only) and choice.family.name not in only
 
     def predicted(self, choice: Choice, after: Sequence[Eqn]) -> float:
         """The seconds of what was chosen for a part of a region, and of the steps after it."""

@@ -124,10 +124,12 @@ def test_what_is_done_to_the_elements(
     x, w, b = drawn(rng, dtype, 130, 24), drawn(rng, dtype, 24, 90), drawn(rng, dtype, 90)
     xs = [xp.asarray(z) for z in (w, x, b, rng.random((130, 90)) < 0.5)]
     f, g = (ge2.jit(step) for _ in range(2))
+    small = ("small product and region in CUDA",)  # tensor cores add up in another order
     with config.using(passes_off=("epilogue",)):
         wanted = [y.get() for y in f(*xs)]
-    found = [y.get() for y in g(*xs)]
-    kinds = [k.kind for k in g.lower(*xs).executable.kernels]
+    with config.using(prefer=small):
+        found = [y.get() for y in g(*xs)]
+        kinds = [k.kind for k in g.lower(*xs).executable.kernels]
     assert kinds.count("contraction") == 2
     assert [y.tobytes() for y in found[:2]] == [y.tobytes() for y in wanted[:2]]
     close = 2e-2 if dtype in HALF else 1e-5
@@ -137,7 +139,8 @@ def test_what_is_done_to_the_elements(
     donated = ge2.jit(step, donate_argnums=0)
     given = xs[0].copy()
     place = given.data.ptr
-    again = donated(given, *xs[1:])
+    with config.using(prefer=small):
+        again = donated(given, *xs[1:])
     assert again[0].get().tobytes() == found[0].tobytes() and again[0].data.ptr == place
 
 

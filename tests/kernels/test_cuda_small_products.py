@@ -292,3 +292,22 @@ def test_how_wide_an_operand_is_read() -> None:
     assert (turned.along, turned.wide, turned.pitch) == (False, 2, 12)
     with pytest.raises(ValueError, match="contiguous"):
         read(Along(16, a=2), Along(64, a=32), "a", lies, 4, [])
+
+
+@needs_compiler
+def test_a_family_that_is_preferred_comes_before_a_way_that_is_quicker() -> None:
+    """Tensor cores take in the sum as well, which small products leave to another kernel."""
+
+    def layer(x: Any, w: Any) -> Any:
+        y = np.tanh(x @ w)
+        return y, y.sum(0)
+
+    x, w = np.ones((130, 24), BF16), np.ones((24, 90), BF16)
+    with config.using(executor="emulator"):
+        assert families(layer, x, w) == ["mma product and region"]
+        with config.using(prefer=("small product and region in CUDA",)):
+            assert families(layer, x, w) == ["small product and region in CUDA", "region in CUDA"]
+
+
+def families(f: Any, *xs: Any) -> list[str]:
+    return [k.choice.family.name for k in ge2.jit(f).lower(*xs).kernels]
