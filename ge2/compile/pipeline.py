@@ -151,8 +151,8 @@ PIPELINES: Final[dict[str, tuple[Pass, ...]]] = {
     "reference": (roll_offsets, *TIDY, roll, whole, stack, fuse),
     "c": (
         user_kernels, roll_offsets, *FIRST[1:], thin_products, sorted_reads, order_statistics, joined_products, roll,
-        whole, stack, products_outside, factors, little_first, scans_of_slices, split_edges, fuse, contractions,
-        constants_late, writes, grounded, reads_first, with_copies, views_first, checked_early,
+        whole, stack, products_outside, factors, little_first, scans_of_slices, repeated_updates, split_edges, fuse,
+        contractions, constants_late, writes, grounded, reads_first, with_copies, views_first, checked_early,
     ),
     "cuda": (
         *FIRST, sorted_reads, few_ranks, order_statistics, online_sums, half_results, fp8_products,
