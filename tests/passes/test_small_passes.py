@@ -129,7 +129,8 @@ def test_the_pipelines_are_lists_of_names():
         "reference": f"roll_offsets {tidy} roll whole stack fuse",
         "c": f"user_kernels roll_offsets attention {tidy} thin_products sorted_reads order_statistics"
         " joined_products roll whole stack products_outside factors little_first scans_of_slices"
-        " repeated_updates split_edges fuse contractions constants_late writes grounded reads_first with_copies views_first checked_early",
+        " repeated_updates split_edges fuse contractions constants_late writes grounded reads_first with_copies"
+        " views_first checked_early",
         "cuda": f"user_kernels attention {tidy} sorted_reads few_ranks order_statistics online_sums half_results"
         " fp8_products same_axes recompute tiny_products mirrored short_sums joined_products roll whole"
         " stack stack_all"
