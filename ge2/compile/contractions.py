@@ -29,7 +29,7 @@ from ge2.passes.fusion_group import round_halves
 # A launch that waits for another costs more than most of what it does, and so does a pass over
 # memory. So a region becomes part of the product whose result it reads first, with sums over all
 # rows of what it makes, such as gradients of biases. A region that folds otherwise, or whose sums no
-# kernel takes, is parted before: what it makes of each element, and returns, goes with the product;
+# kernel takes, is split before: what it makes of each element, and returns, goes with the product;
 # the rest reads that, and the next product does not wait for it. Two products of one left factor
 # that a region reads, such as those of a gated unit, are one region with it. Then a region that
 # makes an operand which nobody else reads goes before its product; of one that folds, its last step.
@@ -47,14 +47,14 @@ FOLDS: Final = (Reduce, ArgReduce)
 class Where:
     """A target: the limits of its chip, the catalog of what a product and a region may be, those of
     its families that take two products, and how a region is split into what goes with products and
-    what is left (`parted`).
+    what is left (`splits`).
     """
 
     target: str
     caps: Any
     catalog: Catalog
     pairs: Catalog
-    parted: Callable[[Eqn, Sequence[Eqn]], Iterator[tuple[Eqn, ...]]]
+    splits: Callable[[Eqn, Sequence[Eqn]], Iterator[tuple[Eqn, ...]]]
     halved: bool = False  # of a matrix times its own transpose a half is computed, apart
 
 
@@ -82,7 +82,7 @@ def on_gpu(limits: object) -> Where | None:
 
     if not isinstance(limits, Limits):
         return None
-    return Where("cuda", Caps.before(limits), CONTRACTIONS, PAIRS, parted)
+    return Where("cuda", Caps.before(limits), CONTRACTIONS, PAIRS, splits)
 
 
 def in_c(context: Context) -> Where | None:
@@ -176,7 +176,7 @@ class Contractions:
         the ones after them.
         """
         kept = [y for e in products for y in e.outs if self.reads[y] > 1]
-        parts = [*self.where.parted(eqn, products)]
+        parts = [*self.where.splits(eqn, products)]
         ones = [together(products, each[0], kept) for each in parts]
         found = [*zip(map(self.choice, ones), ones, parts, strict=True)]
         if len(found) > 1:  # predictions are dear
@@ -315,7 +315,7 @@ def rounded(rest: Eqn, products: Iterable[Var]) -> Eqn:
 # --------------------------------------------------------------------------- a region taken apart
 
 
-def parted(eqn: Eqn, products: Sequence[Eqn]) -> Iterator[tuple[Eqn, ...]]:
+def splits(eqn: Eqn, products: Sequence[Eqn]) -> Iterator[tuple[Eqn, ...]]:
     """Ways to split a region into what goes with products and the steps after it; none if it does
     not read elements of the products where it is.
     """

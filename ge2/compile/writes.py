@@ -246,7 +246,7 @@ def results_apart(graph: Graph, context: Context) -> Graph:
 
 
 def views_of(graph: Graph) -> dict[Atom, Atom]:
-    """What each view is one of; a reshape that no strides give is a copy already."""
+    """Maps each view to the value it views. A reshape that strides cannot express is no view."""
     views, layouts = dict[Atom, Atom](), dict[Atom, Layout]()
     for eqn in filter(is_view, graph.eqns):
         x = eqn.inputs[0]

@@ -71,7 +71,9 @@ def order_statistics(graph: Graph, context: Context = NOTHING) -> Graph:
     long, few = context.tuning.selected
 
     def most(sort: Eqn) -> int:
-        """How many elements of a line are selected: a block of a GPU finds those of a long one in turn."""
+        """Returns how many elements of a line are selected at most: a GPU's block selects those of a
+        long line one after another.
+        """
         n = sort.inputs[0].type.shape[sort.op.axis]  # type: ignore[attr-defined]
         return few if context.caps is not None and n > long else context.tuning.statistics
 
@@ -343,7 +345,7 @@ def sorted_reads(graph: Graph, context: Context = NOTHING) -> Graph:
 
 @final
 class SortedReads:
-    """What is made in place of equations: `new`, by their results."""
+    """Replaces sorts whose results are read in part; `new`: the new equations, by the old results."""
 
     def __init__(self, graph: Graph, context: Context) -> None:
         self.tuning, self.on_gpu = context.tuning, context.caps is not None
@@ -387,7 +389,9 @@ class SortedReads:
         return made.inputs[0] if made is not None and made.op == BY_NAME["neg"] else x
 
     def whole(self, eqn: Eqn, axis: int, gathers: Sequence[Eqn]) -> None:
-        """What an order names is what is sorted, or the negated of what is sorted negated."""
+        """Reads of `x` by all of its argsort become a sort of `x`; by that of `-x`, a sort of `-x`,
+        negated.
+        """
         made: list[Eqn] = []
         y = applied(made, Sort(axis), *eqn.inputs, source=eqn.source)
         for n, gather in enumerate(gathers):

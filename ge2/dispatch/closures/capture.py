@@ -418,9 +418,10 @@ class Closure:
         return self.expect(self.looked())
 
     def expect(self, seen: Seen) -> Seen:
-        """What was seen, with the key of the look before if that is equal: so it is compared fast.
+        """Returns what was seen, with the previous key if that is equal: equal keys that are one object
+        compare fast.
 
-        Has code generated that finds the same again, once it was seen often enough in a row.
+        Generates code that recognises the same values, once they were seen often enough in a row.
         """
         was = seen.key, [id(x) for x in seen.arrays]  # holding the arrays would keep their memory
         if was == self.was:

@@ -118,7 +118,7 @@ def unchanged(plan: Plan, seen: Seen) -> Callable[[], Any] | None:
 
 @final
 class Together:
-    """What very many objects hold, compared by identity in a few loops of the interpreter's own."""
+    """Compares the attributes of very many objects by identity, in a few loops written in C."""
 
     def __init__(self) -> None:
         self.objects, self.classes = list[Any](), list[type]()

@@ -259,9 +259,7 @@ class Moving:
     stored: str
     element: str
     walk: Walk
-    spot: tuple[
-        Text, ...
-    ]  # where along the axes neighbour `w` is, if these are not along the first
+    spot: tuple[Text, ...]  # the place of neighbour `w` along the axes, if not along the first
     to: str
     apart: str  # how far neighbours are apart there
 
