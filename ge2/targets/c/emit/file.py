@@ -278,6 +278,7 @@ class CFile:
     inlined: frozenset[str] = frozenset()  # kernels that a loop calls with sizes that are numbers
     single: frozenset[str] = frozenset()  # functions of several callers, compiled once for all
     helpers: tuple[str, ...] = ()
+    defined: tuple[str, ...] = ()  # macros that define functions which several kernels call
     calls_alone: bool = False  # what its functions call is not to become part of them
 
     @property
@@ -302,7 +303,7 @@ class CFile:
     @property
     def headers(self) -> tuple[str, ...]:
         called = [c for run in self.runs for c in coded(run.calls)]
-        found = {*headers("".join([*self.helpers, *self.kernels, *called]))}
+        found = {*headers("".join([*self.helpers, *self.defined, *self.kernels, *called]))}
         if self.helpers:
             found.add("complex")  # a user's own C may calculate with them
         vectors = ("vector_product",) if self.vectors else ()
@@ -318,7 +319,7 @@ class CFile:
         ctypes = dict(self.products)
         vectors = (f"GE2_PRODUCT_WITH_VECTOR({s}, {ctypes[s]})" for s in self.vectors)
         itself = (f"GE2_PRODUCT_WITH_ITSELF({s}, {ctypes[s]}, {ITSELF[s][1]})" for s in self.itself)
-        return (*products, *vectors, *itself)
+        return (*products, *vectors, *itself, *self.defined)
 
     @property
     def vectors(self) -> tuple[str, ...]:
@@ -355,7 +356,8 @@ def same_code(kernel: CKernel) -> str:
     """A kernel without what is for people alone: equal texts are one function."""
     if kernel.text:
         return kernel.text
-    head = [kernel.parameters, kernel.total, *kernel.helpers, *coded(kernel.body)]
+    given = *kernel.helpers, *kernel.definitions
+    head = [kernel.parameters, kernel.total, *given, *coded(kernel.body)]
     return "\n".join([*head, kernel.template, *coded(kernel.view)])
 
 

@@ -369,7 +369,7 @@ def both_in_one(
     equations = product.equations + then.equations
     return CKernel(
         CONTRACTION, then.graph, tuple(arguments), (), equations, cut.total, then.helpers,
-        template="c/product/then.c.jinja", view=view,
+        product.definitions, template="c/product/then.c.jinja", view=view,
     )  # fmt: skip
 
 

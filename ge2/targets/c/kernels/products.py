@@ -52,9 +52,11 @@ class Panels:
 
     type: str
     given: str
-    read: str
     result: str
     packed: bool
+    tile: str  # the marks of functions of panels.h: of tiles, and of packing
+    packing: str
+    definitions: tuple[str, ...]
 
 
 def serves(dtype: np.dtype) -> bool:
@@ -104,7 +106,15 @@ def view_of(given: np.dtype, dtype: np.dtype, packed: bool) -> Panels:
     same = wide.itemsize == dtype.itemsize
     of = wide if given == dtype and same else given
     read = f"ge2_cast_{SUFFIX[given]}_f32(x)" if given in HALF else "x"
-    return Panels(STORED[wide], STORED[of], read, STORED[wide if same else dtype], packed)
+    t, result = STORED[wide], STORED[wide if same else dtype]
+    tile = packing = SUFFIX[wide]
+    pack = f"GE2_PACKING({packing}, {t})"
+    if of != wide:
+        packing += f"_{SUFFIX[of]}"
+        pack = f"GE2_PACKING_CAST({packing}, {t}, {STORED[of]}, {read})"
+    tile += "" if same else f"_{SUFFIX[dtype]}"
+    definitions = f"GE2_PANELS({tile}, {t}, {result})", pack
+    return Panels(t, STORED[of], result, packed, tile, packing, definitions)
 
 
 def by_panels(
@@ -124,10 +134,8 @@ def by_panels(
     left = Argument(f"const {view.given} *a", "array", (a.operand, given))
     right = Argument(f"const {view.given} *b", "array", (b.operand, given))
     temp = whole("temp", len(temps), (slivers // size,))
-    lines = [
-        Argument("int64_t b_row", "size", b.row),
-        Argument("int64_t b_column", "size", b.column),
-    ]
+    strides = {"b_row": b.row, "b_column": b.column}
+    lines = [Argument(f"int64_t {name}", "size", n) for name, n in strides.items()]
     inner = [Argument("int64_t columns", "size", n), Argument("int64_t inner", "size", k)]
     found = []
     if packed:
@@ -137,7 +145,7 @@ def by_panels(
         found.append(CKernel(
             "pack", title, (right, to, *inner, *lines, *shares(many, many, caps)), (), 0,
             f"ge2_slivers(columns, GE2_PANEL_COLUMNS({view.type}))",
-            template="c/product/pack.c.jinja", view=view,
+            definitions=view.definitions[1:], template="c/product/pack.c.jinja", view=view,
         ))  # fmt: skip
         right, lines = Argument(f"const {view.type} *right", "array", (temp, wide)), []
     else:
@@ -154,7 +162,7 @@ def by_panels(
     )  # fmt: skip
     found.append(CKernel(
         "product", title, arguments, (), 1, "count * ((rows + high - 1) / high)",
-        template="c/product/panels.c.jinja", view=view,
+        definitions=view.definitions, template="c/product/panels.c.jinja", view=view,
     ))  # fmt: skip
     return found
 
@@ -173,6 +181,7 @@ def by_lines(
     size, threads, tuning = dtype.itemsize, max(caps.threads, 1), caps.tuning.products
     dots, unit = b.column != 1, LINE // size
     width = min(WIDTH // size, -(-n // (unit * threads)) * unit)
+    work = m * width * k
     numbers = {"rows": m, "columns": n, "inner": k, "width": width, "count": count}
     for name, x in (("a", a), ("b", b)):
         numbers |= {f"{name}_batch": x.batch, f"{name}_row": x.row, f"{name}_column": x.column}
@@ -189,9 +198,7 @@ def by_lines(
         Argument(f"{view.type} *c", "result", (out, dtype)),
         *(Argument(f"int64_t {name}", "size", value) for name, value in numbers.items()),
         *(scratch if dots else ()),
-        *shares(
-            max(1, tuning.task // (m * width * k)), max(1, tuning.wake // (m * width * k)), caps
-        ),
+        *shares(max(1, tuning.task // work), max(1, tuning.wake // work), caps),
     )
     return CKernel(
         "product", title, arguments, (), 1, "count * ((columns + width - 1) / width)",
@@ -445,10 +452,8 @@ class Multiply:
         if self.caps.threads != ALONE and few and math.prod(sizes) > self.tuning.many:
             begin, end, total = "from", "to", "count"
             each = math.prod(sizes[1:])
-            for name, most in (
-                ("chunk", self.caps.tuning.regions.task),
-                ("grain", self.tuning.many),
-            ):
+            task = self.caps.tuning.regions.task
+            for name, most in (("chunk", task), ("grain", self.tuning.many)):
                 arguments.append(Argument(f"int64_t {name}", "size", max(most // each, 1)))
             arguments.append(Argument("int threads", "threads"))
         return CKernel(
@@ -481,9 +486,8 @@ class Multiply:
             Argument("const ge2_services *lib", "services"),
             Argument("int threads", "threads", self.caps.threads),
         )
-        call = (
-            f"ge2_product_with_itself_{suffix}(lib, threads, rows, inner, a, a_row, a_column, c);"
-        )
+        operands = "lib, threads, rows, inner, a, a_row, a_column, c"
+        call = f"ge2_product_with_itself_{suffix}({operands});"
         title = f"{self.op} of {self.problem.inputs[0]} and itself"
         return CKernel("product", title, arguments, (Text(call),), 1)
 
@@ -559,9 +563,8 @@ def called(arguments: list[Argument], a: Matrix, b: Matrix, sizes: Sides, few: b
     for name, x in (("a", a), ("b", b)):
         given = {f"{name}_batch": x.batch, f"{name}_row": x.row, f"{name}_column": x.column}
         spelt = {f"{name}_row", f"{name}_column"} if few else set[str]()  # with the sizes
-        arguments += [
-            Argument(f"int64_t {s}", "size", n) for s, n in given.items() if s not in spelt
-        ]
+        left = {s: n for s, n in given.items() if s not in spelt}
+        arguments += [Argument(f"int64_t {s}", "size", n) for s, n in left.items()]
         batch, *rest = (str(n) if s in spelt else s for s, n in given.items())
         texts += [f"{name} + i * {batch}", *rest]
     operands = ", ".join(texts)
@@ -588,9 +591,8 @@ def thin(
     if columns:
         both = f"columns, rows, {k}, {matrix('b', b, 'column', 'row')}, {matrix('a', a, 'column', 'row')}"
         return Text(f"ge2_product_terms_{suffix}({both}, c + i * rows * columns, 1, columns);")
-    both = (
-        f"rows, columns, {k}, {matrix('a', a, 'row', 'column')}, {matrix('b', b, 'row', 'column')}"
-    )
+    left, right = matrix("a", a, "row", "column"), matrix("b", b, "row", "column")
+    both = f"rows, columns, {k}, {left}, {right}"
     return Text(f"ge2_product_terms_{suffix}({both}, c + i * rows * columns, columns, 1);")
 
 
