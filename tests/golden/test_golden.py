@@ -41,7 +41,7 @@ VARIANTS = {
         "product that is no work for threads": r"ge2_product_alone_f32\(",
         "product of a size": r"ge2_product_tiny_f32\(",
         "product with few terms": r"ge2_product_terms_f32\(",
-        "product with a vector": r"ge2_product_with_vector_f32\(",
+        "product with a vector": r"ge2_each_line_8_f32\(",
         "product by panels": r"ge2_tile_f32\(",
         "product and what follows": r"contraction_\d+_region_part\(",
         "file of two parts": r"GE2_SHARED void",

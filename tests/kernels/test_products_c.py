@@ -214,7 +214,7 @@ def test_a_product_compiles_the_functions_of_its_size_alone():
     small, medium, large = text((9, 9), 9), text((300, 400), 400), text((2000, 1500), 1500)
     assert "ge2_product_any_f64(" in small
     assert "ge2_product_alone_f64(" in medium
-    assert "ge2_product_with_vector_f64(" in large
+    assert "ge2_each_line_8_f64(" in large
     assert "vector_product.h" not in small + medium
 
 

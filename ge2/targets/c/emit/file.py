@@ -207,11 +207,6 @@ PRODUCTS = {
 }
 
 
-VECTORS = {suffix: f"ge2_product_with_vector_{suffix}(" for suffix in ("f32", "f64")}
-ITSELF = {
-    suffix: (f"ge2_product_with_itself_{suffix}(", syrk)
-    for suffix, syrk in (("f32", "ssyrk"), ("f64", "dsyrk"))
-}
 KERNEL_NAME = pattern(r"^(GE2_SOONER\n)?static void (\w+_\d+)\(", re.MULTILINE)
 
 
@@ -306,9 +301,7 @@ class CFile:
         found = {*headers("".join([*self.helpers, *self.defined, *self.kernels, *called]))}
         if self.helpers:
             found.add("complex")  # a user's own C may calculate with them
-        vectors = ("vector_product",) if self.vectors else ()
-        itself = ("self_product",) if self.itself else ()
-        return ("core", *sorted(found), *(("product",) if self.products else ()), *vectors, *itself)
+        return ("core", *sorted(found | ({"product"} if self.products else set())))
 
     @property
     def definitions(self) -> tuple[str, ...]:
@@ -316,23 +309,7 @@ class CFile:
             PRODUCTS.get(suffix, f"GE2_PRODUCT_LOOPS({suffix}, {ctype}, {ctype})")
             for suffix, ctype in sorted(self.products)
         )
-        ctypes = dict(self.products)
-        vectors = (f"GE2_PRODUCT_WITH_VECTOR({s}, {ctypes[s]})" for s in self.vectors)
-        itself = (f"GE2_PRODUCT_WITH_ITSELF({s}, {ctypes[s]}, {ITSELF[s][1]})" for s in self.itself)
-        return (*products, *vectors, *itself, *self.defined)
-
-    @property
-    def vectors(self) -> tuple[str, ...]:
-        """The types of which a kernel multiplies a matrix and a vector."""
-        return tuple(s for s, call in VECTORS.items() if self.calls(call))
-
-    @property
-    def itself(self) -> tuple[str, ...]:
-        """The types of which a kernel multiplies a matrix and its transpose."""
-        return tuple(s for s, (call, _) in ITSELF.items() if self.calls(call))
-
-    def calls(self, call: str) -> bool:
-        return any(call in kernel for kernel in self.kernels)
+        return (*products, *self.defined)
 
     def text(self) -> str:
         return render(PROGRAM, self)

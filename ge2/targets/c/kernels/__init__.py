@@ -139,6 +139,22 @@ def single(shape: Dims, strides: Dims, axes: Dims) -> int | None:
     return strides[real[-1]]
 
 
+@final
+@record
+class Matrix:
+    """An operand of a product: one stride for each of batch, rows and columns."""
+
+    operand: Operand
+    batch: int
+    row: int
+    column: int
+
+
+def turned(x: Matrix) -> Matrix:
+    """The transpose of a matrix, in its memory."""
+    return Matrix(x.operand, x.batch, x.column, x.row)
+
+
 def leads(row: int, column: int, rows: int, columns: int) -> bool:
     """True if BLAS can read a matrix with these strides."""
     if columns == 1 or column == 1:

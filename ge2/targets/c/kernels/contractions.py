@@ -289,7 +289,8 @@ def rows_by_blas(product: Problem, caps: Caps) -> Pieces:
         *shares(1, 1, caps),
     )
     left = "a + from * a_row, a_row, a_column, b, b_row, b_column"
-    call = f"ge2_product_{suffix}(lib, to - from, columns, inner, {left}, c + from * columns, columns);"
+    part = "to - from, columns, inner", "c + from * columns, columns"
+    call = f"ge2_product_by_blas_{suffix}(lib, {part[0]}, {left}, {part[1]});"
     kernel = CKernel("product", str(work.op), arguments, (Text(call),), 1, "rows")
     called = frozenset(((suffix, HELD[dtype]),))
     return Pieces((*work.kernels, kernel), tuple(work.temps), called)

@@ -17,7 +17,7 @@ from ge2.ops.dot import DotGeneral
 from ge2.program import volume
 from ge2.targets.c.emit import HELD, STORED, SUFFIX
 from ge2.targets.c.emit.file import For
-from ge2.targets.c.kernels import leads, shares, single
+from ge2.targets.c.kernels import Matrix, leads, shares, single, turned
 from ge2.targets.c.kernels.generated import Generated, Pieces, copying, shared, shared_seconds
 from ge2.targets.c.tuning import Caps, Products
 
@@ -32,17 +32,6 @@ LINE: Final = 128  # bytes of which those of a sliver's columns are a divisor
 WIDTH: Final = 1024  # bytes of a line that a task has at most: GE2_LINE_VECTORS
 DOTS: Final = 3072  # bytes of a row that are multiplied with lines at once: GE2_DOT_DEPTH
 DEPTH: Final = 384  # terms of a block, at most: GE2_PANEL_DEPTH
-
-
-@final
-@record
-class Matrix:
-    """An operand of a product: one stride for each of batch, rows and columns."""
-
-    operand: Operand
-    batch: int
-    row: int
-    column: int
 
 
 @final
@@ -206,16 +195,13 @@ def by_lines(
     )  # fmt: skip
 
 
-def turned(x: Matrix) -> Matrix:
-    """The transpose of a matrix, in its memory."""
-    return Matrix(x.operand, x.batch, x.column, x.row)
-
-
 # -------- Matrix products in C: by NumPy's BLAS, and by loops.
 
 
 Writer = Callable[[str, list[Argument], Matrix, Matrix, Sides, bool], Text]
-TINY = 4096  # multiplications; GE2_TINY of product.h
+TINY = 4096  # multiplications below which a call of BLAS costs more than the loops
+FEW = 64  # terms of a sum; GE2_FEW of product.h
+SYRK = {FLOAT32: "ssyrk", FLOAT64: "dsyrk"}
 TASK = 1 << 21  # multiplications; GE2_TILE_WORK of product.h
 THIN = 4  # terms of a sum; GE2_THIN of product.h
 
@@ -368,6 +354,7 @@ class Multiply:
         self.op, self.problem, self.variant, self.caps = problem.op, problem, variant, caps
         self.lines = variant.name.startswith(LINES.name)
         self.ours = variant.name.startswith((LINES.name, PANELS.name))
+        self.title = f"{problem.op} of {', '.join(map(str, problem.inputs))}"
         self.tuning = caps.tuning.products
         self.ins, self.outs = problem.arrays
         self.dtype = product_dtype(problem)
@@ -406,30 +393,25 @@ class Multiply:
                 return Matrix(operand, batch, row, column)
         order = tuple(axis for axes in groups for axis in axes)
         shape = tuple(t.shape[axis] for axis in order)
-        turned = Operand(
-            operand.role,
-            operand.index,
-            tuple(operand.strides[axis] for axis in order),
-            operand.offset,
-            operand.value,
-        )
+        moved = tuple(operand.strides[axis] for axis in order)
+        given = Operand(operand.role, operand.index, moved, operand.offset, operand.value)
         to = ArrayType(shape, t.dtype if self.ours else self.dtype)
         copy = self.temp(to)
-        self.kernels.append(copying(ArrayType(shape, t.dtype), to, turned, copy, self.caps))
+        self.kernels.append(copying(ArrayType(shape, t.dtype), to, given, copy, self.caps))
         rows, columns = (volume(t.shape, axes) for axes in groups[1:])
         return Matrix(copy, rows * columns, columns, 1)
 
     def products(self, a: Matrix, b: Matrix, out: Operand, sizes: Sides) -> list[CKernel]:
         if not self.ours:
             return [self.product(a, b, out, sizes)]
-        title = f"{self.op} of {', '.join(map(str, self.problem.inputs))}"
+        title = self.title
         if self.lines:
             return [by_lines(title, self.dtype, a, b, out, sizes, self.caps)]
         given = self.problem.inputs[0].dtype
         return by_panels(title, given, self.dtype, a, b, out, sizes, self.temps, self.caps)
 
     def product(self, a: Matrix, b: Matrix, out: Operand, sizes: Sides) -> CKernel:
-        ctype, types = STORED[self.dtype], ", ".join(map(str, self.problem.inputs))
+        ctype = STORED[self.dtype]
         arguments = [
             Argument(f"const {ctype} *a", "array", (a.operand, self.dtype)),
             Argument(f"const {ctype} *b", "array", (b.operand, self.dtype)),
@@ -440,14 +422,16 @@ class Multiply:
         if named.startswith(ITSELF.name):
             return self.with_itself(arguments[::2], a, sizes)
         write: Writer = next((f for v, f in WRITERS if named.startswith(v.name)), by_blas)
-        few = self.variant.name.startswith(SMALL_LOOPS.name)
+        few = write is tiny
         if write is by_blas:
             write = self.of_size(sizes)
+        if write is by_blas and (found := self.with_lines(arguments[:3], a, b, sizes)):
+            return found
         form = self.lies_down(sizes) if write is thin else few
         line = write(SUFFIX[self.dtype], arguments, a, b, sizes, form)
         if write is by_blas:  # which counts by itself, and shares tiles
             arguments.append(Argument("int threads", "threads", self.caps.threads))
-            return CKernel("product", f"{self.op} of {types}", tuple(arguments), (line,), 1)
+            return CKernel("product", self.title, tuple(arguments), (line,), 1)
         begin, end, total = "0", "count", ""
         if self.caps.threads != ALONE and few and math.prod(sizes) > self.tuning.many:
             begin, end, total = "from", "to", "count"
@@ -457,7 +441,7 @@ class Multiply:
                 arguments.append(Argument(f"int64_t {name}", "size", max(most // each, 1)))
             arguments.append(Argument("int threads", "threads"))
         return CKernel(
-            "product", f"{self.op} of {types}", tuple(arguments), (), 1, total,
+            "product", self.title, tuple(arguments), (), 1, total,
             template="c/region.c.jinja", view=(For("i", begin, end, (line,)),),
         )  # fmt: skip
 
@@ -476,6 +460,34 @@ class Multiply:
             return small_by_blas
         return tiny if self.caps.threads == ALONE else of_any_size
 
+    def with_lines(
+        self, arrays: Sequence[Argument], a: Matrix, b: Matrix, sizes: Sides
+    ) -> CKernel | None:
+        """A product of a large matrix and one column, or one row, if its lines lie in one piece."""
+        (count, m, n, k), suffix, names = sizes, SUFFIX[self.dtype], ["a", "b"]
+        if count != 1 or 1 not in (m, n) or self.dtype not in (FLOAT32, FLOAT64):
+            return None
+        if n != 1:  # a row times a matrix, as if turned
+            a, b, m, names = turned(b), turned(a), n, ["b", "a"]
+        at_once = next(n for n in (1, 4, 8) if m <= n or n == 8)
+        sides = {"rows": m, "inner": k, "lead": a.row}
+        if a.column == b.row == 1 and k > FEW:
+            define = f"GE2_PRODUCT_WITH_LINES({suffix}, {STORED[self.dtype]}, {at_once})"
+            call = f"each_line_{at_once}_{suffix}(rows, inner, {names[0]}, lead, {names[1]}"
+        elif a.row == 1:
+            sides |= {"lead": a.column, "step": b.row}
+            define = f"GE2_PRODUCT_OF_LINES({suffix}, {STORED[self.dtype]})"
+            call = f"all_lines_{suffix}(inner, rows, {names[0]}, lead, {names[1]}, step"
+        else:
+            return None
+        arguments = (
+            *arrays, *(Argument(f"int64_t {name}", "size", size) for name, size in sides.items()),
+            Argument("const ge2_services *lib", "services"),
+            Argument("int threads", "threads", self.caps.threads),
+        )  # fmt: skip
+        line = Text(f"ge2_{call}, c, lib, threads);")
+        return CKernel("product", self.title, arguments, (line,), 1, definitions=(define,))
+
     def with_itself(self, arrays: Sequence[Argument], a: Matrix, sizes: Sides) -> CKernel:
         """A product of a matrix and its transpose, given the matrix and the result."""
         suffix, (_, m, _, k) = SUFFIX[self.dtype], sizes
@@ -489,7 +501,8 @@ class Multiply:
         operands = "lib, threads, rows, inner, a, a_row, a_column, c"
         call = f"ge2_product_with_itself_{suffix}({operands});"
         title = f"{self.op} of {self.problem.inputs[0]} and itself"
-        return CKernel("product", title, arguments, (Text(call),), 1)
+        define = f"GE2_PRODUCT_WITH_ITSELF({suffix}, {STORED[self.dtype]}, {SYRK[self.dtype]})"
+        return CKernel("product", title, arguments, (Text(call),), 1, definitions=(define,))
 
 
 def small(sizes: Sides, few: int) -> bool:
@@ -510,43 +523,29 @@ def by_blas(
     called(arguments, a, b, sizes, few)
     arguments.append(Argument("const ge2_services *lib", "services"))
     left, right = (f"{name}, {name}_batch, {name}_row, {name}_column" for name in "ab")
-    count, m, n, k = sizes
-    vector = count == 1 and 1 in (m, n) and suffix in ("f32", "f64")
-    name = "tiny_products" if m * n * k <= TINY else "products"
-    name = "product_with_vector" if vector else name
-    return Text(
-        f"ge2_{name}_{suffix}(lib, threads, count, rows, columns, inner, {left}, {right}, c);"
-    )
+    name = "tiny_products" if math.prod(sizes[1:]) <= TINY else "products"
+    sides = "count, rows, columns, inner"
+    return Text(f"ge2_{name}_{suffix}(lib, threads, {sides}, {left}, {right}, c);")
 
 
-def tiny(
-    suffix: str, arguments: list[Argument], a: Matrix, b: Matrix, sizes: Sides, few: bool
-) -> Text:
-    """A product as loops for its sizes, if the compiler knows these."""
-    return Text(f"ge2_product_tiny_{suffix}({called(arguments, a, b, sizes, few)});")
+def calling(name: str, lib: str = "") -> Writer:
+    """The writer of a call of one of the functions of product.h that all take the same."""
+
+    def write(
+        suffix: str, arguments: list[Argument], a: Matrix, b: Matrix, sizes: Sides, few: bool
+    ) -> Text:
+        operands = called(arguments, a, b, sizes, few)
+        if lib:
+            arguments.append(Argument("const ge2_services *lib", "services"))
+        return Text(f"ge2_product_{name}_{suffix}({lib}{operands});")
+
+    return write
 
 
-def of_any_size(
-    suffix: str, arguments: list[Argument], a: Matrix, b: Matrix, sizes: Sides, few: bool
-) -> Text:
-    """A tiny product as loops, a function for all sizes."""
-    return Text(f"ge2_product_any_{suffix}({called(arguments, a, b, sizes, few)});")
-
-
-def small_by_blas(
-    suffix: str, arguments: list[Argument], a: Matrix, b: Matrix, sizes: Sides, few: bool
-) -> Text:
-    """A product by BLAS that is no work for several threads."""
-    operands = called(arguments, a, b, sizes, few)
-    arguments.append(Argument("const ge2_services *lib", "services"))
-    return Text(f"ge2_product_alone_{suffix}(lib, {operands});")
-
-
-def by_loops(
-    suffix: str, arguments: list[Argument], a: Matrix, b: Matrix, sizes: Sides, few: bool
-) -> Text:
-    """A product of a type that BLAS lacks."""
-    return Text(f"ge2_product_loops_{suffix}({called(arguments, a, b, sizes, few)});")
+tiny = calling("tiny")  # loops for its sizes, if the compiler knows these
+of_any_size = calling("any")  # loops in a function for all sizes
+small_by_blas = calling("alone", "lib, ")  # no work for several threads
+by_loops = calling("loops")  # of a type that BLAS lacks
 
 
 def called(arguments: list[Argument], a: Matrix, b: Matrix, sizes: Sides, few: bool) -> str:

@@ -27,7 +27,6 @@
 #define GE2_DOT_ROWS (GE2_PANEL_ROWS > 6 ? 4 : 2)
 #define GE2_DOT_DEPTH 3072
 
-#define GE2_CALLED static __attribute__((noinline, unused)) /* a function that does not become part of its callers */
 #define GE2_PANEL_TILE GE2_FUSED GE2_FN
 #define GE2_CALLED_TILE GE2_FUSED GE2_CALLED
 

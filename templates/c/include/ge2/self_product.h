@@ -27,7 +27,7 @@
         const ge2_services *lib, int threads, int64_t n, int64_t k, const T *a, int64_t a_row, int64_t a_column,    \
         T *c) {                                                                                                     \
         if (!lib->SYRK || !lib->set_blas_threads) {                                                                 \
-            ge2_product_##S(lib, n, n, k, a, a_row, a_column, a, a_column, a_row, c, n);                            \
+            ge2_product_by_blas_##S(lib, n, n, k, a, a_row, a_column, a, a_column, a_row, c, n);                    \
             return;                                                                                                 \
         }                                                                                                           \
         const int64_t high = ge2_tile(n, n * k / 2), tiles = (n + high - 1) / high;                                 \
@@ -40,7 +40,7 @@
                 const int64_t top = t * high, rows = ge2_least(high, n - top);                                      \
                 const T *from = a + top * a_row;                                                                    \
                 if (top)                                                                                            \
-                    ge2_product_##S(                                                                                \
+                    ge2_product_by_blas_##S(                                                                        \
                         lib, rows, top, k, from, a_row, a_column, a, a_column, a_row, c + top * n, n);              \
                 ge2_product_diagonal_##S(lib, rows, k, from, a_row, a_column, c + top * n + top, n);                \
             }                                                                                                       \
