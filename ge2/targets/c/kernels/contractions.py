@@ -19,7 +19,7 @@ from ge2.targets.c.emit import HELD, STORED, SUFFIX
 from ge2.targets.c.emit.file import Then
 from ge2.targets.c.emit.region import c_kernel
 from ge2.targets.c.emit.statements import ORDER
-from ge2.targets.c.kernels import shares
+from ge2.targets.c.kernels import matrices, shares
 from ge2.targets.c.kernels.generated import CRegion, Generated, Pieces, shared, shared_seconds
 from ge2.targets.c.kernels.products import (
     BLAS,
@@ -28,7 +28,6 @@ from ge2.targets.c.kernels.products import (
     CProduct,
     Multiply,
     Sides,
-    matrices,
     product_dtype,
     rate_of,
     sides,

@@ -17,7 +17,7 @@ from ge2.ops.dot import DotGeneral
 from ge2.program import volume
 from ge2.targets.c.emit import HELD, STORED, SUFFIX
 from ge2.targets.c.emit.file import For
-from ge2.targets.c.kernels import Matrix, leads, shares, single, turned
+from ge2.targets.c.kernels import Matrix, leads, matrices, shares, single, turned
 from ge2.targets.c.kernels.generated import Generated, Pieces, copying, shared, shared_seconds
 from ge2.targets.c.tuning import Caps, Products
 
@@ -200,6 +200,7 @@ def by_lines(
 
 Writer = Callable[[str, list[Argument], Matrix, Matrix, Sides, bool], Text]
 TINY = 4096  # multiplications below which a call of BLAS costs more than the loops
+STRANDS = 16  # terms of a row that are added in strands, not by lines of the right operand
 FEW = 64  # terms of a sum; GE2_FEW of product.h
 SYRK = {FLOAT32: "ssyrk", FLOAT64: "dsyrk"}
 TASK = 1 << 21  # multiplications; GE2_TILE_WORK of product.h
@@ -334,12 +335,6 @@ def has_lines(problem: Problem, tuning: Products) -> bool:
     return along and not fills and long * k * dtype.itemsize >= tuning.far
 
 
-def matrices(op: DotGeneral, a: ArrayType, b: ArrayType) -> tuple[tuple[Dims, Dims, Dims], ...]:
-    """The axes of each operand that are those of products, of rows and of columns."""
-    left, right = op.free(a, b)
-    return (op.beside[0], left, op.contract[0]), (op.beside[1], op.contract[1], right)
-
-
 def product_dtype(problem: Problem) -> np.dtype:
     """The type that is multiplied in: float32 for half types."""
     a, out = problem.inputs[0].dtype, problem.outs[0].dtype
@@ -427,28 +422,24 @@ class Multiply:
             write = self.of_size(sizes)
         if write is by_blas and (found := self.with_lines(arguments[:3], a, b, sizes)):
             return found
-        form = self.lies_down(sizes) if write is thin else few
-        line = write(SUFFIX[self.dtype], arguments, a, b, sizes, form)
+        if write is thin:  # by columns, if rows fill no vector, and those are longer
+            few = sizes[1] > sizes[2] and sizes[2] * self.dtype.itemsize < self.tuning.row
+        line = write(SUFFIX[self.dtype], arguments, a, b, sizes, few)
         if write is by_blas:  # which counts by itself, and shares tiles
             arguments.append(Argument("int threads", "threads", self.caps.threads))
             return CKernel("product", self.title, tuple(arguments), (line,), 1)
         begin, end, total = "0", "count", ""
         if self.caps.threads != ALONE and few and math.prod(sizes) > self.tuning.many:
             begin, end, total = "from", "to", "count"
-            each = math.prod(sizes[1:])
-            task = self.caps.tuning.regions.task
-            for name, most in (("chunk", task), ("grain", self.tuning.many)):
-                arguments.append(Argument(f"int64_t {name}", "size", max(most // each, 1)))
+            most = {"chunk": self.caps.tuning.regions.task, "grain": self.tuning.many}
+            for name, work in most.items():
+                size = max(work // math.prod(sizes[1:]), 1)
+                arguments.append(Argument(f"int64_t {name}", "size", size))
             arguments.append(Argument("int threads", "threads"))
         return CKernel(
             "product", self.title, tuple(arguments), (), 1, total,
             template="c/region.c.jinja", view=(For("i", begin, end, (line,)),),
         )  # fmt: skip
-
-    def lies_down(self, sizes: Sides) -> bool:
-        """True of a result whose rows fill no vector, and whose columns are longer."""
-        _, m, n, _ = sizes
-        return m > n and n * self.dtype.itemsize < self.tuning.row
 
     def of_size(self, sizes: Sides) -> Writer:
         """The function of product.h, of which each is compiled only where it is called: that of large
@@ -523,27 +514,35 @@ def by_blas(
     called(arguments, a, b, sizes, few)
     arguments.append(Argument("const ge2_services *lib", "services"))
     left, right = (f"{name}, {name}_batch, {name}_row, {name}_column" for name in "ab")
-    name = "tiny_products" if math.prod(sizes[1:]) <= TINY else "products"
+    name = f"tiny_products{form(a, b, sizes)}" if math.prod(sizes[1:]) <= TINY else "products"
     sides = "count, rows, columns, inner"
     return Text(f"ge2_{name}_{suffix}(lib, threads, {sides}, {left}, {right}, c);")
 
 
-def calling(name: str, lib: str = "") -> Writer:
+def form(a: Matrix, b: Matrix, sizes: Sides) -> str:
+    """The mark of functions of product.h for operands that lie so, which are all that is compiled."""
+    if sizes[2] == 1 and sizes[3] > STRANDS and a.column == b.row == 1:
+        return "_rows"
+    return "_lines" if b.column == 1 or sizes[2] == 1 else ""
+
+
+def calling(name: str, lib: str = "", formed: bool = False) -> Writer:
     """The writer of a call of one of the functions of product.h that all take the same."""
 
     def write(
         suffix: str, arguments: list[Argument], a: Matrix, b: Matrix, sizes: Sides, few: bool
     ) -> Text:
         operands = called(arguments, a, b, sizes, few)
+        mark = form(a, b, sizes) if formed and not few else ""
         if lib:
             arguments.append(Argument("const ge2_services *lib", "services"))
-        return Text(f"ge2_product_{name}_{suffix}({lib}{operands});")
+        return Text(f"ge2_product_{name}{mark}_{suffix}({lib}{operands});")
 
     return write
 
 
-tiny = calling("tiny")  # loops for its sizes, if the compiler knows these
-of_any_size = calling("any")  # loops in a function for all sizes
+tiny = calling("tiny", formed=True)  # loops for its sizes, if the compiler knows these
+of_any_size = calling("any", formed=True)  # loops in a function for all sizes
 small_by_blas = calling("alone", "lib, ")  # no work for several threads
 by_loops = calling("loops")  # of a type that BLAS lacks
 

@@ -141,25 +141,27 @@ GE2_ROWS_COMPLEX(c128, double _Complex, double)
             ge2_product_loops_##S(m, n, k, a, a_row, a_column, b, b_row, b_column, c, c_row);                       \
     }
 
-/* The same, as a function: sizes that are not known, or not small, are not worth a text of their own. */
+/* The same, as functions: sizes that are not known, or not small, are not worth a text of their own. `rows` are those of a
+   matrix that lie in one piece, times a column that does; `lines` those of a right operand. */
 #define GE2_PRODUCT_ANY(S, T)                                                                                       \
-    GE2_SINGLE void ge2_product_any_##S(                                                                            \
+    GE2_PRODUCT_SIZELESS(_##S, S, T, ge2_product_loops_##S(m, n, k, a, a_row, a_column, b, b_row, b_column, c, c_row))\
+    GE2_PRODUCT_SIZELESS(_lines_##S, S, T, ge2_product_loops_##S(m, n, k, a, a_row, a_column, b, b_row, 1, c, c_row))\
+    GE2_PRODUCT_SIZELESS(_rows_##S, S, T, ge2_product_rows_##S(m, k, a, a_row, b, c, c_row))
+#define GE2_PRODUCT_SIZELESS(FORM, S, T, CALL)                                                                      \
+    GE2_SINGLE void ge2_product_any##FORM(                                                                          \
         int64_t m, int64_t n, int64_t k, const T *a, int64_t a_row, int64_t a_column, const T *b, int64_t b_row,    \
         int64_t b_column, T *c, int64_t c_row) {                                                                    \
-        if (n == 1 && k > 16 && a_column == 1 && b_row == 1)                                                        \
-            ge2_product_rows_##S(m, k, a, a_row, b, c, c_row);                                                      \
-        else                                                                                                        \
-            ge2_product_loops_##S(m, n, k, a, a_row, a_column, b, b_row, b_column, c, c_row);                       \
-    }
+        CALL;                                                                                                       \
+    }                                                                                                               \
+    GE2_PRODUCT_TINY(FORM, S, T)
 
-/* A tiny one. Where its sizes stand in the text its loops are written for them, and part
-   of the caller. */
-#define GE2_PRODUCT_TINY(S, T)                                                                                      \
-    GE2_FN void ge2_product_tiny_##S(                                                                               \
+/* A tiny one. Where its sizes stand in the text its loops are written for them, and part of the caller. */
+#define GE2_PRODUCT_TINY(FORM, S, T)                                                                                \
+    GE2_FN void ge2_product_tiny##FORM(                                                                             \
         int64_t m, int64_t n, int64_t k, const T *a, int64_t a_row, int64_t a_column, const T *b, int64_t b_row,    \
         int64_t b_column, T *c, int64_t c_row) {                                                                    \
         if (!__builtin_constant_p(m * n * k))                                                                       \
-            ge2_product_any_##S(m, n, k, a, a_row, a_column, b, b_row, b_column, c, c_row);                         \
+            ge2_product_any##FORM(m, n, k, a, a_row, a_column, b, b_row, b_column, c, c_row);                       \
         else if (n == 1 && a_row == 1) /* columns times numbers, as if turned */                                    \
             ge2_product_small_##S(1, m, k, b, 1, b_row, a, a_column, 1, c, m);                                      \
         else                                                                                                        \
@@ -206,7 +208,6 @@ GE2_ROWS_COMPLEX(c128, double _Complex, double)
     GE2_PRODUCT_STRANDS(S, T)                                                                                       \
     GE2_PRODUCT_SMALL(S, T)                                                                                         \
     GE2_PRODUCT_ANY(S, T)                                                                                           \
-    GE2_PRODUCT_TINY(S, T)                                                                                          \
     GE2_PRODUCT_THIN(S, T)                                                                                          \
     GE2_PRODUCT_VECTOR(S, T, GEMV, ALPHA, ONE, ZERO)                                                                \
     GE2_CALLER void ge2_product_by_blas_##S(                                                                        \
@@ -246,12 +247,6 @@ GE2_ROWS_COMPLEX(c128, double _Complex, double)
                                        (int)lead_b, ZERO, c, (int)c_row);                                           \
         }                                                                                                           \
         (void)one, (void)zero;                                                                                      \
-    }                                                                                                               \
-    GE2_FN void ge2_product_of_many_##S(                                                                            \
-        const ge2_services *lib, int64_t m, int64_t n, int64_t k, const T *a, int64_t a_row, int64_t a_column,      \
-        const T *b, int64_t b_row, int64_t b_column, T *c, int64_t c_row) {                                         \
-        (void)lib;                                                                                                  \
-        ge2_product_any_##S(m, n, k, a, a_row, a_column, b, b_row, b_column, c, c_row);                             \
     }                                                                                                               \
     /* One that is no work for several threads, of ours or of the BLAS. */                                          \
     GE2_FN void ge2_product_alone_##S(                                                                              \
@@ -360,6 +355,16 @@ GE2_FN int64_t ge2_tile(int64_t size, int64_t work) {
     }
 #define GE2_PRODUCT_TILES(S, T)                                                                                     \
     GE2_PRODUCT_IN_TILES(ge2_products_##S, ge2_product_by_blas_##S, S, T)                                           \
-    GE2_PRODUCT_IN_TILES(ge2_tiny_products_##S, ge2_product_of_many_##S, S, T)
+    GE2_PRODUCT_OF_MANY(_##S, S, T)                                                                                 \
+    GE2_PRODUCT_OF_MANY(_lines_##S, S, T)                                                                           \
+    GE2_PRODUCT_OF_MANY(_rows_##S, S, T)
+#define GE2_PRODUCT_OF_MANY(FORM, S, T)                                                                             \
+    GE2_FN void ge2_product_of_many##FORM(                                                                          \
+        const ge2_services *lib, int64_t m, int64_t n, int64_t k, const T *a, int64_t a_row, int64_t a_column,      \
+        const T *b, int64_t b_row, int64_t b_column, T *c, int64_t c_row) {                                         \
+        (void)lib;                                                                                                  \
+        ge2_product_any##FORM(m, n, k, a, a_row, a_column, b, b_row, b_column, c, c_row);                           \
+    }                                                                                                               \
+    GE2_PRODUCT_IN_TILES(ge2_tiny_products##FORM, ge2_product_of_many##FORM, S, T)
 
 #endif

@@ -23,7 +23,13 @@
                 GE2_ROW_MAJOR, GE2_LOWER, how, (int)n, (int)k, 1, a, (int)lead, 0, c, (int)c_row);                  \
         }                                                                                                           \
     }                                                                                                               \
-    static __attribute__((noinline, unused)) void ge2_product_with_itself_##S(                                      \
+    GE2_CALLED void ge2_mirror_##S(int64_t n, int64_t top, int64_t end, T *c) {                                     \
+        for (int64_t left = top; left < n; left += GE2_MIRROR)                                                      \
+            for (int64_t i = top; i < end; i++)                                                                     \
+                for (int64_t j = left > i ? left : i + 1; j < ge2_least(left + GE2_MIRROR, n); j++)                 \
+                    c[i * n + j] = c[j * n + i];                                                                    \
+    }                                                                                                               \
+    GE2_CALLER void ge2_product_with_itself_##S(                                                                    \
         const ge2_services *lib, int threads, int64_t n, int64_t k, const T *a, int64_t a_row, int64_t a_column,    \
         T *c) {                                                                                                     \
         if (!lib->SYRK || !lib->set_blas_threads) {                                                                 \
@@ -46,10 +52,7 @@
             }                                                                                                       \
             _Pragma("omp for schedule(dynamic) nowait") for (int64_t block = 0; block < blocks; block++) {          \
                 const int64_t top = block * GE2_MIRROR, end = ge2_least(top + GE2_MIRROR, n);                       \
-                for (int64_t left = top; left < n; left += GE2_MIRROR)                                              \
-                    for (int64_t i = top; i < end; i++)                                                             \
-                        for (int64_t j = left > i ? left : i + 1; j < ge2_least(left + GE2_MIRROR, n); j++)         \
-                            c[i * n + j] = c[j * n + i];                                                            \
+                ge2_mirror_##S(n, top, end, c);                                                                     \
             }                                                                                                       \
             ge2_end(&team);                                                                                         \
         }                                                                                                           \
