@@ -53,6 +53,7 @@ VARIANTS = {
     },
     "cuda": {
         "packs of neighbours": r"PACK .* neighbours along the lane",
+        "elements of ranks that all blocks seek": r"ge2_top_count_all<",
         "packs in turns": r"constexpr int TURNS",
         "tiles that transpose": r"along each side of a tile",
         "several rows a block": r"teams of a block",
