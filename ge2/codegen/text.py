@@ -160,6 +160,7 @@ class CKernel:
     equations: int = 0
     total: str = ""
     helpers: tuple[str, ...] = ()  # what a user's C needs before the function
+    definitions: tuple[str, ...] = ()  # macros of a header that define functions which it calls
     unless_same: bool = False  # a copy that is not to be made of an array to itself
     template: str = "c/kernel.c.jinja"  # the family's, which prints the loops around statements
     view: Any = None  # a frozen record of what that template prints

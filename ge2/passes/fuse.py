@@ -50,6 +50,7 @@ from ge2.passes.fusion_group import (
     seen_from,
     shifted_multiples,
     too_large,
+    when_needed,
 )
 
 NO_AXES: frozenset[int] = frozenset()
@@ -320,10 +321,7 @@ class Fusion:
 
     def merge(self, a: Group, b: Group) -> None:
         """Takes `b`, from which `a` reads, into `a`, if the two fit."""
-        if self.apart(a, b):
-            return
-        names = merged(a, b)
-        if names is None:
+        if self.apart(a, b) or (names := merged(a, b)) is None:
             return
         axes, folded, whole = joint(a, b, names)
         entries = *a.entries.values(), *(named(names, e) for e in b.entries.values())
@@ -383,11 +381,11 @@ class Fusion:
         large = [g for g in groups if len(g.entries) > few]  # hardly any equation moves more arrays
         readers = self.reading() if large else {}
         for group in large:
-            entries = sorted(group.entries)
-            lengths = self.lengths(group, entries, readers)
-            if sum(lengths) <= self.tuning.members:
+            entries = when_needed(sorted(group.entries), self.graph, self.bases)
+            lengths, most = self.lengths(group, entries, readers), self.tuning.members
+            if sum(lengths) <= most:
                 continue
-            inner = cuts(self.crossing(entries), lengths, self.tuning.members)
+            inner = cuts(self.crossing(entries), lengths, most)
             for start, stop in pairwise([0, *inner, len(entries)]):
                 found.update(dict.fromkeys(entries[start:stop], next(numbers)))
         return found

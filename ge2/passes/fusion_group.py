@@ -1,11 +1,10 @@
-"""A region in the making, and regions of results moved together."""
+"""A region in the making."""
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from itertools import accumulate, count
 from operator import eq
@@ -18,12 +17,12 @@ from ge2.base.record import mutable
 from ge2.ir import Atom, Dims, Eqn, Graph, Op, Var
 from ge2.ir.graph import BRANCHING
 from ge2.ops.elementwise import SHIFT_LEFT, SHIFT_RIGHT, ConvertElementType
-from ge2.ops.graphs.region import Region, is_loop, readers_of
+from ge2.ops.graphs.region import readers_of
 from ge2.ops.index import Gather
 from ge2.ops.pointlike import Pointlike
 from ge2.ops.reduce import ArgReduce, Reduce, kept
 from ge2.ops.shape import BroadcastInDim, Concatenate, Iota, Pad, Reshape, Transpose
-from ge2.passes.context import NOTHING, Context, Fusion, Results
+from ge2.passes.context import Fusion
 
 # -------- A region in the making: its equations, and which axis of the iteration space each of
 # their axes is.
@@ -491,6 +490,26 @@ def shifted_multiples(graph: Graph) -> dict[int, int]:
     return {n: -1 - n for each in found.values() if len(each) > 1 for n in each}
 
 
+def when_needed(
+    entries: Sequence[int], graph: Graph, bases: Callable[[Eqn], Sequence[Var]]
+) -> list[int]:
+    """Equations, each right before the first of them that reads it, so that no cut lies between."""
+    makers = {graph.eqns[n].outs[0]: n for n in entries}
+    read = {n: [makers[v] for v in bases(graph.eqns[n]) if v in makers] for n in entries}
+    inner = {m for each in read.values() for m in each}
+    depth, found = dict[int, int](), dict[int, None]()
+    for n in entries:
+        depth[n] = 1 + max((depth[m] for m in read[n]), default=0)
+    waiting = [n for n in reversed(entries) if n not in inner]
+    while waiting:  # what takes the longest way comes first
+        n = waiting[-1]
+        if before := [m for m in read[n] if m not in found]:
+            waiting += sorted(before, key=depth.__getitem__)
+        elif waiting.pop() not in found:
+            found[n] = None
+    return list(found)
+
+
 def cuts(crossing: Sequence[int], lengths: Sequence[int], most: int) -> list[int]:
     """Cuts of a sequence into parts of at most that length: in the latter half
     of each, where least crosses.
@@ -543,58 +562,3 @@ def numbering(group: Group) -> dict[int, int]:
     order = dict.fromkeys([a for a in widest if a != NONE])
     order.update(dict.fromkeys(group.axes))
     return {axis: i for i, axis in enumerate(order)}
-
-
-# -------- Moves regions that compute results of the program one beside another: small ones to its
-# end.
-# b', m', v' = region b m v g; ...; c', n', w' = region c n w h; ... -> ...; b', m', v' = region b m
-# v g; c', n', w' = region c n w h
-# The weights of a network are updated by a kernel each, as soon as their gradients are there.
-# Between the large kernels of a backward pass each is a launch of its own, which begins and ends
-# with an idle GPU; next to one another they become one launch (`launch/bundle`). A gradient waits
-# for that, so all that wait at once have to be few bytes.
-
-
-def results_together(graph: Graph, context: Context = NOTHING) -> Graph:
-    """Returns the graph with regions whose results no equation reads side by side."""
-    if context.body:
-        return graph
-    tuning = context.tuning.results
-    read = {a for e in graph.eqns for a in e.inputs if isinstance(a, Var)}
-    last = [e for e in graph.eqns if is_loop(e.op) and read.isdisjoint(e.outs)]
-    small = [e for e in last if sum(v.type.nbytes for v in (*e.inputs, *e.outs)) <= tuning.small]
-    small = small if len(small) >= tuning.few else []
-    made = {v for e in graph.eqns for v in e.outs}
-    moved = {id(e) for e in small}
-    groups = waiting([e for e in last if id(e) not in moved], made, tuning)
-    if not small and not groups:
-        return graph
-    behind = {id(group[-1]): group for group in groups}  # of each last one all of its group
-    moved |= {id(e) for group in groups for e in group}
-    eqns = list[Eqn]()
-    for e in graph.eqns:
-        eqns += behind.get(id(e), [] if id(e) in moved else [e])
-    return replace(graph, eqns=(*eqns, *small))
-
-
-def waiting(eqns: Sequence[Eqn], made: Collection[Var], tuning: Results) -> list[list[Eqn]]:
-    """Groups of equations that are alike, of which all but the last wait, with what they alone may
-    read of what the program has made.
-    """
-    groups, room = dict[Hashable, list[list[Eqn]]](), dict[Hashable, int]()
-    for e in eqns:
-        key = likeness(e)
-        needed = sum(a.type.nbytes for a in e.inputs if a in made)
-        room[key] = room.get(key, -1) - needed
-        if room[key] < 0:  # the first, or one for which there is none
-            groups.setdefault(key, []).append([])
-            room[key] = max(tuning.waiting - needed, 0)
-        groups[key][-1].append(e)
-    return [group for alike in groups.values() for group in alike if len(group) >= tuning.few]
-
-
-def likeness(e: Eqn) -> Hashable:
-    """Returns a key that is equal for regions whose kernels probably have the same text."""
-    assert isinstance(e.op, Region)
-    types = (*(a.type for a in e.inputs), *(v.type for v in e.outs))
-    return e.op.kind, len(e.op.graph.eqns), tuple([(t.dtype, t.ndim) for t in types])

@@ -45,12 +45,15 @@ Found = dict[tuple[Var, Slice], tuple[Var, Slice]]  # for a slice of a value wha
 def slices_first(graph: Graph, context: Context = NOTHING) -> Graph:
     """The graph with slices before the elementwise work whose results they are of."""
     most, readers, returned = context.tuning.sliced, readers_of(graph), {*graph.outputs}
+    made, moved = dict[Var, set[Var]](), set[Var]()
 
     def moves(x: Var) -> bool:
         """True of what ends, by elementwise work of its own, as a part of a joined array."""
         found = readers.get(x, ())
-        if x in returned or len(found) != 1:
-            return x not in readers and x not in returned  # a slice that this pass made
+        if x in returned or len(found) > 1 or not made.get(x, set()) <= moved:
+            return False
+        if not found:
+            return x in made
         (e,) = found
         return isinstance(e.op, Concatenate | Pad) or (
             isinstance(e.op, Pointlike) and moves(e.outs[0])
@@ -71,11 +74,12 @@ def slices_first(graph: Graph, context: Context = NOTHING) -> Graph:
         if y not in worked or is_covered(y, parts, most) or is_little(y, parts):
             return y in worked
         if is_covered(y, parts) and (y in padded or all(map(moves, parts.values()))):
+            moved.add(y)
             return True
         again = windows is not None and windows.pay(y, parts)
         return again and all(map(fused, parts.values()))
 
-    return pushed(graph, may)
+    return pushed(graph, may, made=made)
 
 
 @final
@@ -151,9 +155,14 @@ def has_the_first(eqn: Eqn, parts: Parts) -> bool:
 WORK = (Pointlike, BroadcastInDim, Iota)
 
 
-def pushed(graph: Graph, may: Callable[[Eqn, Parts], bool], work: tuple[type, ...] = WORK) -> Graph:
+def pushed(
+    graph: Graph,
+    may: Callable[[Eqn, Parts], bool],
+    work: tuple[type, ...] = WORK,
+    made: dict[Var, set[Var]] | None = None,
+) -> Graph:
     """The graph with slices before `work` of which nothing else is read, where they `may` be: asked
-    of each equation, with the slices of its result.
+    of each equation, with the slices of its result. `made` is told for whose sake each new one is.
     """
     parts, same = slices_of(graph)
     reads = Counter(
@@ -179,8 +188,10 @@ def pushed(graph: Graph, may: Callable[[Eqn, Parts], bool], work: tuple[type, ..
                         if isinstance(x, Var) and (inner := slice_within(eqn, op, x)) is not None:
                             base, within = (x, inner) if reads[x] else located(x, inner, origins)
                             found[x, inner] = base, within
-                            made = parts.setdefault(base, {})
-                            made.setdefault(within, Var(*within.infer(base.type)))
+                            of_base = parts.setdefault(base, {})
+                            part = of_base.setdefault(within, Var(*within.infer(base.type)))
+                            if made is not None:
+                                made.setdefault(part, set()).add(y)
     return rebuilt(graph, parts, same, gone, found) if gone else graph
 
 

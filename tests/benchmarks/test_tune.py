@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from argparse import Namespace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -21,6 +23,31 @@ def test_every_problem_is_a_program() -> None:
     for name, f, xs in tune_gpu.problems():
         if "float32" in name or "indices" in name:
             ge2.make_jaxpr(f)(*xs)
+
+
+def test_workers_part_the_problems_and_share_a_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each process is this module with a part of its own: together they take every problem once."""
+    seen, script = tmp_path / "seen", tmp_path / "python"
+    script.write_text(f'#!/bin/sh\necho "$GE2_CACHE_DIR $*" >> {seen}\n')
+    script.chmod(0o755)
+    monkeypatch.setattr(tune_gpu.sys, "executable", str(script))
+    tune_gpu.by_workers(3, "a-folder", Namespace(budget=5.0))
+    told = [line.split() for line in seen.read_text().splitlines()]
+    assert {words[0] for words in told} == {"a-folder"}
+    assert sorted(words[-1] for words in told) == [f"--part={n}/3" for n in range(3)]
+
+    raced: list[str] = []
+    monkeypatch.setattr(tune_gpu, "problems", lambda: ((each, each, ()) for each in "abcdefgh"))
+    monkeypatch.setattr(
+        "ge2.transforms.arguments.make_jaxpr", lambda f: lambda: SimpleNamespace(graph=f)
+    )
+    monkeypatch.setattr("ge2.compile.compile_graph", lambda graph, **_: graph)
+    monkeypatch.setattr(tune_gpu, "tune", lambda executable, *_: raced.append(executable))
+    for n in range(3):
+        tune_gpu.measured(60.0, None, n, 3)
+    assert sorted(raced) == list("abcdefgh") != raced
 
 
 @needs_compiler

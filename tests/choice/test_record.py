@@ -217,6 +217,13 @@ def test_predictions_are_corrected_by_what_was_measured() -> None:
     assert taken(tune="off") == "b, other, predicted 1e+06 us"
 
 
+def test_what_was_predicted_in_doubt_says_nothing_of_other_problems() -> None:
+    """A doubted time is a hundredfold: as a factor, its race would cancel every later doubt."""
+    sure, doubted = row("a", "one", 2.0, predicted=1.0), row("a", "two", 1.0, predicted=100.0)
+    entry = record.Entry("a class", "a chip", True, (sure, doubted))
+    assert record.ratios_of([entry]) == {("a chip", "a"): [2.0]}
+
+
 def test_a_neighbour_compiles_nothing() -> None:
     """A class without measurements takes the variant that this program has for a like one."""
     rows = [row("a", "one", 3.0), row("a", "two", 2.0), row("b", "other", 1.0)]

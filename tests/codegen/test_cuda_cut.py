@@ -104,6 +104,21 @@ def test_sums_over_other_axes_read_what_rows_read() -> None:
     assert sum(e.op.name == "tanh" for e in second.graph.eqns) == 1
 
 
+def test_a_half_has_the_axes_and_the_equations_that_it_needs() -> None:
+    """Or each element along another axis would find the nearest again, and multiply for nobody."""
+
+    def assigned(x: Any, c: Any) -> Any:
+        near = (x[:, :1] - c[None]).__abs__().argmin(1)
+        hot = (near[:, None] == np.arange(len(c))).astype(F32)
+        return near, (hot[:, None, :] * x[:, :, None]).sum(0)
+
+    region = region_of(assigned, drawn(64, 8), drawn(16))
+    first, second = cut(region)
+    assert region.space == second.space and sorted(first.space) == [16, 64]
+    read = {a for e in first.graph.eqns for a in e.inputs} | set(first.graph.outputs)
+    assert all(not read.isdisjoint(e.outs) for e in first.graph.eqns)
+
+
 def test_the_kernels_of_a_loss() -> None:
     """The gradient is there after the first of them."""
     n = 1 << 15  # rows that no single block would take

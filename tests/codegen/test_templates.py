@@ -190,7 +190,6 @@ def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
 LIBRARIES = (
     "c/attention/scores.c.jinja",
     "c/loops.c.jinja",
-    "c/product/packing.c.jinja",
     "cuda/attention/products.cu.jinja",
     "cuda/attention/scores.cu.jinja",
     "cuda/attention/slopes.cu.jinja",

@@ -338,6 +338,9 @@ program.add("argsort", lambda x: np.argsort(x), "i16[7,50]")
 program.add("sort_long_lines", lambda x: np.sort(x, 1), "f64[3,1700]", targets=CUDA)
 program.add("sort_shared_lines", lambda x: np.sort(x, 1), "f64[3,70]", targets=CUDA)
 program.add("middle_of_lines", lambda x: np.sort(x, 1)[:, 4], "f32[50,9]", targets=CUDA)
+program.add(
+    "middle_of_a_long_line", lambda x: np.sort(x)[49_999:50_001], "f32[100_000]", targets=CUDA
+)
 program.add("searchsorted", lambda line, x: np.searchsorted(line, x), "f64[99]", "f64[20]")
 program.add("top_k", lambda x: lax.top_k(x, 5), "f32[6,1000]")
 program.add("top_k_long", lambda x: lax.top_k(x, 50), "bf16[2,100000]", targets=CUDA)

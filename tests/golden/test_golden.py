@@ -41,8 +41,8 @@ VARIANTS = {
         "product that is no work for threads": r"ge2_product_alone_f32\(",
         "product of a size": r"ge2_product_tiny_f32\(",
         "product with few terms": r"ge2_product_terms_f32\(",
-        "product with a vector": r"ge2_product_with_vector_f32\(",
-        "product by panels": r"product_\d+_packed\(",
+        "product with a vector": r"ge2_each_line_8_f32\(",
+        "product by panels": r"ge2_tile_f32\(",
         "product and what follows": r"contraction_\d+_region_part\(",
         "file of two parts": r"GE2_SHARED void",
         "scan in chunks": r"chunks > 1 \? row\[c\]",
@@ -53,6 +53,7 @@ VARIANTS = {
     },
     "cuda": {
         "packs of neighbours": r"PACK .* neighbours along the lane",
+        "elements of ranks that all blocks seek": r"ge2_top_count_all<",
         "packs in turns": r"constexpr int TURNS",
         "tiles that transpose": r"along each side of a tile",
         "several rows a block": r"teams of a block",

@@ -22,6 +22,7 @@ from ge2.passes.reads import OrderStatistics
 from ge2.targets.cuda.device import Caps, Device
 from ge2.targets.cuda.emulator import OfflineDevice, ShimDevice, limits_of
 from ge2.targets.cuda.kernels.sort import (
+    BY_ALL,
     DIGITS,
     RANKED,
     REGISTERS,
@@ -37,6 +38,7 @@ from tests.exhaustive import examples
 from tests.kernels.programs import alike, needs_compiler, numbers
 from tests.kernels.test_top_k import graph_of
 from tests.nvrtc import needs_nvrtc
+from tests.small import planned_by
 
 pytestmark = needs_compiler
 DTYPES = [d for d in SHORT if d not in COMPLEX]
@@ -50,6 +52,7 @@ def judged(op: Any, x: Any, device: Device, lying: str = "", way: str = "") -> N
     pins = (Pin("sort in CUDA", way),) if way else ()
     with config.using(passes_off=("simplify", "fold", "match"), pins=pins):
         program = compile_graph(graph, device=device)
+        program.build()  # with these pins
     assert {s.kind for s in program.program.steps} <= {"kernel", "copy", "view"}
     for y, wanted in zip(program(x), graph(x), strict=True):
         if isinstance(op, OrderStatistics):  # of zeros it may be either
@@ -100,6 +103,23 @@ def test_ranks_of_columns_that_lanes_share() -> None:
     """Lanes without an element look for none in the list of ranks."""
     x = np.arange(255 * 3, dtype=np.int8).reshape(255, 3)
     judged(OrderStatistics(0, (53, 112, 195, 196)), x, ShimDevice(seed=1, watch=True))
+
+
+@settings(max_examples=examples(30))
+@given(selections(), st.integers(0, 9), st.sampled_from((5, 64, 700)))
+def test_ranks_that_all_blocks_seek(case: tuple[Any, Any, str], seed: int, part: int) -> None:
+    """In parts of any length, with keys that differ and keys that are alike, whatever the order."""
+    op, x, lying = case
+    chip = planned_by(planned_by(limits_of("sm_90a"), "top_k", long=2), "sorts", part=part)
+    judged(op, x, ShimDevice(seed=seed, watch=bool(seed % 2), limits=chip), lying, BY_ALL)
+
+
+def test_equal_keys_and_neighbours_among_ranks_that_all_blocks_seek() -> None:
+    chip = planned_by(limits_of("sm_90a"), "top_k", long=2)
+    rng = np.random.default_rng(0)
+    for x in (np.full(5000, 2.5), np.round(rng.normal(size=(2, 5000))), rng.normal(size=5000)):
+        op = OrderStatistics(x.ndim - 1, (0, 2499, 2500, 4999))
+        judged(op, x, ShimDevice(seed=1, watch=True, limits=chip), "", BY_ALL)
 
 
 @pytest.mark.parametrize("n", range(1, 13))

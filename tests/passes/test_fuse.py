@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
@@ -339,3 +340,18 @@ def test_regions_that_fold_stay_shorter():
 
     sizes = [len(e.op.graph.eqns) for e in fuse(ge2.make_jaxpr(f)(np.ones((4, 5))).graph).eqns]
     assert len(sizes) > 1
+
+
+def test_a_region_that_is_cut_has_what_it_needs_beside_it() -> None:
+    """Work of each step before the loop would else be an array a step, of a region of its own."""
+
+    def returns(rewards: Any, alive: Any) -> Any:
+        scaled = [2.0 * r + 1.0 for r in rewards[:64]]
+        found = [np.zeros(256, np.float32)]
+        for r, a in zip(scaled, alive[:64], strict=True):
+            found.append(r + 0.9 * a * found[-1])
+        return np.stack(found)
+
+    x = np.ones((64, 256), np.float32)
+    graph = fuse(run(TIDY, ge2.make_jaxpr(returns)(x, x).graph))
+    assert 1 < sum(isinstance(e.op, Region) for e in graph.eqns) < 6

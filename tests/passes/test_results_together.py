@@ -10,10 +10,10 @@ import numpy as np
 import ge2
 from ge2.base.config import config
 from ge2.compile.pipeline import rewritten
+from ge2.compile.steps import results_together
 from ge2.ir import Graph, verify
 from ge2.ops.graphs.region import Region
 from ge2.passes.context import Context, Results, Tuning
-from ge2.passes.fusion_group import results_together
 from ge2.targets.cuda.limits import H200
 
 SIZES = 64, 65, 66, 67, 68

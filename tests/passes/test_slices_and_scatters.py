@@ -243,3 +243,18 @@ def test_small_arrays_are_turned_before_a_region_reads_them(rng: np.random.Gener
     assert [e.op.name for e in turn.op.graph.eqns] == ["transpose", "convert_element_type"]
     assert "transpose" not in [e.op.name for e in rows.op.graph.eqns]
     assert len(regions(rng.normal(size=(32, 4, 9)))) == 1
+
+
+def test_an_array_that_loses_a_column_each_step_is_not_cut_into_columns() -> None:
+    """What is read of a part of a value is no part of a joined array, as what a slice is written to is."""
+
+    def tree(x: Any) -> Any:
+        for _ in range(40):
+            x = np.maximum(0.5 * (x[:, 1:] + x[:, :-1]), 1.0)
+        return x[:, 0]
+
+    before, after = alike(
+        tree, lambda graph: slices_first(graph, GPU), np.ones((500, 41), np.float32)
+    )
+    columns = sum(v.type.shape == (500, 1) for e in after.eqns for v in e.outs)
+    assert columns < 200 and len(after.eqns) < 4 * len(before.eqns)  # 2501 columns, of all steps

@@ -177,6 +177,7 @@ class Native:
             frozenset(self.inlined),
             frozenset(name for name, n in self.sites.items() if n > 1) - self.with_numbers,
             tuple(dict.fromkeys(h for n in self.named.values() for h in n.kernel.helpers)),
+            tuple(dict.fromkeys(d for n in self.named.values() for d in n.kernel.definitions)),
             calls_alone=not (self.inlined or self.with_numbers),
         )
         return file.text()

@@ -94,7 +94,7 @@ class Draws:
 @final
 @record
 class Products:
-    """Products of matrices in loops; GE2_TINY and GE2_THIN of product.h bound them, too."""
+    """Products of matrices in loops; GE2_THIN of product.h bounds them, too."""
 
     thin: int = 1 << 20  # multiplications from which on BLAS's threads are worth waking
     # multiplications of each of many products whose loops are written for its sizes, as the rows of

@@ -348,6 +348,10 @@ class Sorts:
     moved: int = 80
     tile: int = 4800
     started: int = 2  # instructions of warps that a multiprocessor starts in a clock
+    # elements of a line that all blocks find at once, whose counts shared memory holds; elements of
+    # the part of one, which outweigh that the counts are cleared and added up
+    ranks: int = 4
+    part: int = 1 << 12
 
 
 @final

@@ -63,7 +63,11 @@ FLOAT_HEADERS = {  # by the subject that an operation names
     "exp": "float_exp", "log": "float_log", "trig": "float_trig", "power": "float_power",
     "erf": "special", "special": "special",
 }  # fmt: skip
-BY_SIGN = {"ge2_random_": "random", "ge2_panel_": "panels", "ge2_slivers": "panels"}
+BY_SIGN = {
+    "ge2_random_": "random", "ge2_panel_": "panels", "ge2_slivers": "panels",
+    "GE2_PRODUCT_WITH_ITSELF": "self_product", "GE2_PRODUCT_WITH_LINES": "vector_product",
+    "GE2_PRODUCT_OF_LINES": "vector_product",
+}  # fmt: skip
 BY_FIRST = {  # the first word of a name
     **dict.fromkeys(("search", "sort", "top", "turned"), "sort"), "lines": "sort_lines",
     "select": "select", "transpose": "transpose", "index": "index", "random": "random",

@@ -207,11 +207,6 @@ PRODUCTS = {
 }
 
 
-VECTORS = {suffix: f"ge2_product_with_vector_{suffix}(" for suffix in ("f32", "f64")}
-ITSELF = {
-    suffix: (f"ge2_product_with_itself_{suffix}(", syrk)
-    for suffix, syrk in (("f32", "ssyrk"), ("f64", "dsyrk"))
-}
 KERNEL_NAME = pattern(r"^(GE2_SOONER\n)?static void (\w+_\d+)\(", re.MULTILINE)
 
 
@@ -278,6 +273,7 @@ class CFile:
     inlined: frozenset[str] = frozenset()  # kernels that a loop calls with sizes that are numbers
     single: frozenset[str] = frozenset()  # functions of several callers, compiled once for all
     helpers: tuple[str, ...] = ()
+    defined: tuple[str, ...] = ()  # macros that define functions which several kernels call
     calls_alone: bool = False  # what its functions call is not to become part of them
 
     @property
@@ -302,12 +298,10 @@ class CFile:
     @property
     def headers(self) -> tuple[str, ...]:
         called = [c for run in self.runs for c in coded(run.calls)]
-        found = {*headers("".join([*self.helpers, *self.kernels, *called]))}
+        found = {*headers("".join([*self.helpers, *self.defined, *self.kernels, *called]))}
         if self.helpers:
             found.add("complex")  # a user's own C may calculate with them
-        vectors = ("vector_product",) if self.vectors else ()
-        itself = ("self_product",) if self.itself else ()
-        return ("core", *sorted(found), *(("product",) if self.products else ()), *vectors, *itself)
+        return ("core", *sorted(found | ({"product"} if self.products else set())))
 
     @property
     def definitions(self) -> tuple[str, ...]:
@@ -315,23 +309,7 @@ class CFile:
             PRODUCTS.get(suffix, f"GE2_PRODUCT_LOOPS({suffix}, {ctype}, {ctype})")
             for suffix, ctype in sorted(self.products)
         )
-        ctypes = dict(self.products)
-        vectors = (f"GE2_PRODUCT_WITH_VECTOR({s}, {ctypes[s]})" for s in self.vectors)
-        itself = (f"GE2_PRODUCT_WITH_ITSELF({s}, {ctypes[s]}, {ITSELF[s][1]})" for s in self.itself)
-        return (*products, *vectors, *itself)
-
-    @property
-    def vectors(self) -> tuple[str, ...]:
-        """The types of which a kernel multiplies a matrix and a vector."""
-        return tuple(s for s, call in VECTORS.items() if self.calls(call))
-
-    @property
-    def itself(self) -> tuple[str, ...]:
-        """The types of which a kernel multiplies a matrix and its transpose."""
-        return tuple(s for s, (call, _) in ITSELF.items() if self.calls(call))
-
-    def calls(self, call: str) -> bool:
-        return any(call in kernel for kernel in self.kernels)
+        return (*products, *self.defined)
 
     def text(self) -> str:
         return render(PROGRAM, self)
@@ -355,7 +333,8 @@ def same_code(kernel: CKernel) -> str:
     """A kernel without what is for people alone: equal texts are one function."""
     if kernel.text:
         return kernel.text
-    head = [kernel.parameters, kernel.total, *kernel.helpers, *coded(kernel.body)]
+    given = *kernel.helpers, *kernel.definitions
+    head = [kernel.parameters, kernel.total, *given, *coded(kernel.body)]
     return "\n".join([*head, kernel.template, *coded(kernel.view)])
 
 

@@ -18,11 +18,12 @@ from ge2.choice.problem import Problem, described
 from ge2.codegen.axes import merged
 from ge2.codegen.layout import Moved
 from ge2.codegen.text import ALONE, Argument, CKernel, Operand, Parameters, Sharing, Text
-from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Var
+from ge2.ir import ArrayType, Atom, Dims, Eqn, Graph, Literal, Var
 from ge2.ops.attention import REPEATED
 from ge2.ops.attention.form import Form
 from ge2.ops.attention.graphs import Elementwise, inputs_of
 from ge2.ops.attention.scores import MOVES, narrowed
+from ge2.ops.dot import DotGeneral
 from ge2.ops.elementwise import ConvertElementType
 from ge2.ops.shape import Iota
 from ge2.targets.c.emit import HELD, STORED, SUFFIX, expression, number, retyped
@@ -137,6 +138,28 @@ def single(shape: Dims, strides: Dims, axes: Dims) -> int | None:
         if strides[outer] != strides[inner] * shape[inner]:
             return None
     return strides[real[-1]]
+
+
+@final
+@record
+class Matrix:
+    """An operand of a product: one stride for each of batch, rows and columns."""
+
+    operand: Operand
+    batch: int
+    row: int
+    column: int
+
+
+def turned(x: Matrix) -> Matrix:
+    """The transpose of a matrix, in its memory."""
+    return Matrix(x.operand, x.batch, x.column, x.row)
+
+
+def matrices(op: DotGeneral, a: ArrayType, b: ArrayType) -> tuple[tuple[Dims, Dims, Dims], ...]:
+    """The axes of each operand that are those of products, of rows and of columns."""
+    left, right = op.free(a, b)
+    return (op.beside[0], left, op.contract[0]), (op.beside[1], op.contract[1], right)
 
 
 def leads(row: int, column: int, rows: int, columns: int) -> bool:

@@ -19,7 +19,7 @@ from ge2.targets.c.emit import HELD, STORED, SUFFIX
 from ge2.targets.c.emit.file import Then
 from ge2.targets.c.emit.region import c_kernel
 from ge2.targets.c.emit.statements import ORDER
-from ge2.targets.c.kernels import shares
+from ge2.targets.c.kernels import matrices, shares
 from ge2.targets.c.kernels.generated import CRegion, Generated, Pieces, shared, shared_seconds
 from ge2.targets.c.kernels.products import (
     BLAS,
@@ -28,7 +28,6 @@ from ge2.targets.c.kernels.products import (
     CProduct,
     Multiply,
     Sides,
-    matrices,
     product_dtype,
     rate_of,
     sides,
@@ -289,7 +288,8 @@ def rows_by_blas(product: Problem, caps: Caps) -> Pieces:
         *shares(1, 1, caps),
     )
     left = "a + from * a_row, a_row, a_column, b, b_row, b_column"
-    call = f"ge2_product_{suffix}(lib, to - from, columns, inner, {left}, c + from * columns, columns);"
+    part = "to - from, columns, inner", "c + from * columns, columns"
+    call = f"ge2_product_by_blas_{suffix}(lib, {part[0]}, {left}, {part[1]});"
     kernel = CKernel("product", str(work.op), arguments, (Text(call),), 1, "rows")
     called = frozenset(((suffix, HELD[dtype]),))
     return Pieces((*work.kernels, kernel), tuple(work.temps), called)
@@ -369,7 +369,7 @@ def both_in_one(
     equations = product.equations + then.equations
     return CKernel(
         CONTRACTION, then.graph, tuple(arguments), (), equations, cut.total, then.helpers,
-        template="c/product/then.c.jinja", view=view,
+        product.definitions, template="c/product/then.c.jinja", view=view,
     )  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from ge2.ops.dot import DotGeneral
 from ge2.program import volume
 from ge2.targets.c.emit import HELD, STORED, SUFFIX
 from ge2.targets.c.emit.file import For
-from ge2.targets.c.kernels import leads, shares, single
+from ge2.targets.c.kernels import Matrix, leads, matrices, shares, single, turned
 from ge2.targets.c.kernels.generated import Generated, Pieces, copying, shared, shared_seconds
 from ge2.targets.c.tuning import Caps, Products
 
@@ -36,25 +36,16 @@ DEPTH: Final = 384  # terms of a block, at most: GE2_PANEL_DEPTH
 
 @final
 @record
-class Matrix:
-    """An operand of a product: one stride for each of batch, rows and columns."""
-
-    operand: Operand
-    batch: int
-    row: int
-    column: int
-
-
-@final
-@record
 class Panels:
     """The view that `templates/c/product/panels.c.jinja` and `pack.c.jinja` print."""
 
     type: str
     given: str
-    read: str
     result: str
     packed: bool
+    tile: str  # the marks of functions of panels.h: of tiles, and of packing
+    packing: str
+    definitions: tuple[str, ...]
 
 
 def serves(dtype: np.dtype) -> bool:
@@ -104,7 +95,15 @@ def view_of(given: np.dtype, dtype: np.dtype, packed: bool) -> Panels:
     same = wide.itemsize == dtype.itemsize
     of = wide if given == dtype and same else given
     read = f"ge2_cast_{SUFFIX[given]}_f32(x)" if given in HALF else "x"
-    return Panels(STORED[wide], STORED[of], read, STORED[wide if same else dtype], packed)
+    t, result = STORED[wide], STORED[wide if same else dtype]
+    tile = packing = SUFFIX[wide]
+    pack = f"GE2_PACKING({packing}, {t})"
+    if of != wide:
+        packing += f"_{SUFFIX[of]}"
+        pack = f"GE2_PACKING_CAST({packing}, {t}, {STORED[of]}, {read})"
+    tile += "" if same else f"_{SUFFIX[dtype]}"
+    definitions = f"GE2_PANELS({tile}, {t}, {result})", pack
+    return Panels(t, STORED[of], result, packed, tile, packing, definitions)
 
 
 def by_panels(
@@ -124,10 +123,8 @@ def by_panels(
     left = Argument(f"const {view.given} *a", "array", (a.operand, given))
     right = Argument(f"const {view.given} *b", "array", (b.operand, given))
     temp = whole("temp", len(temps), (slivers // size,))
-    lines = [
-        Argument("int64_t b_row", "size", b.row),
-        Argument("int64_t b_column", "size", b.column),
-    ]
+    strides = {"b_row": b.row, "b_column": b.column}
+    lines = [Argument(f"int64_t {name}", "size", n) for name, n in strides.items()]
     inner = [Argument("int64_t columns", "size", n), Argument("int64_t inner", "size", k)]
     found = []
     if packed:
@@ -137,7 +134,7 @@ def by_panels(
         found.append(CKernel(
             "pack", title, (right, to, *inner, *lines, *shares(many, many, caps)), (), 0,
             f"ge2_slivers(columns, GE2_PANEL_COLUMNS({view.type}))",
-            template="c/product/pack.c.jinja", view=view,
+            definitions=view.definitions[1:], template="c/product/pack.c.jinja", view=view,
         ))  # fmt: skip
         right, lines = Argument(f"const {view.type} *right", "array", (temp, wide)), []
     else:
@@ -154,7 +151,7 @@ def by_panels(
     )  # fmt: skip
     found.append(CKernel(
         "product", title, arguments, (), 1, "count * ((rows + high - 1) / high)",
-        template="c/product/panels.c.jinja", view=view,
+        definitions=view.definitions, template="c/product/panels.c.jinja", view=view,
     ))  # fmt: skip
     return found
 
@@ -173,6 +170,7 @@ def by_lines(
     size, threads, tuning = dtype.itemsize, max(caps.threads, 1), caps.tuning.products
     dots, unit = b.column != 1, LINE // size
     width = min(WIDTH // size, -(-n // (unit * threads)) * unit)
+    work = m * width * k
     numbers = {"rows": m, "columns": n, "inner": k, "width": width, "count": count}
     for name, x in (("a", a), ("b", b)):
         numbers |= {f"{name}_batch": x.batch, f"{name}_row": x.row, f"{name}_column": x.column}
@@ -189,9 +187,7 @@ def by_lines(
         Argument(f"{view.type} *c", "result", (out, dtype)),
         *(Argument(f"int64_t {name}", "size", value) for name, value in numbers.items()),
         *(scratch if dots else ()),
-        *shares(
-            max(1, tuning.task // (m * width * k)), max(1, tuning.wake // (m * width * k)), caps
-        ),
+        *shares(max(1, tuning.task // work), max(1, tuning.wake // work), caps),
     )
     return CKernel(
         "product", title, arguments, (), 1, "count * ((columns + width - 1) / width)",
@@ -199,16 +195,14 @@ def by_lines(
     )  # fmt: skip
 
 
-def turned(x: Matrix) -> Matrix:
-    """The transpose of a matrix, in its memory."""
-    return Matrix(x.operand, x.batch, x.column, x.row)
-
-
 # -------- Matrix products in C: by NumPy's BLAS, and by loops.
 
 
 Writer = Callable[[str, list[Argument], Matrix, Matrix, Sides, bool], Text]
-TINY = 4096  # multiplications; GE2_TINY of product.h
+TINY = 4096  # multiplications below which a call of BLAS costs more than the loops
+STRANDS = 16  # terms of a row that are added in strands, not by lines of the right operand
+FEW = 64  # terms of a sum; GE2_FEW of product.h
+SYRK = {FLOAT32: "ssyrk", FLOAT64: "dsyrk"}
 TASK = 1 << 21  # multiplications; GE2_TILE_WORK of product.h
 THIN = 4  # terms of a sum; GE2_THIN of product.h
 
@@ -341,12 +335,6 @@ def has_lines(problem: Problem, tuning: Products) -> bool:
     return along and not fills and long * k * dtype.itemsize >= tuning.far
 
 
-def matrices(op: DotGeneral, a: ArrayType, b: ArrayType) -> tuple[tuple[Dims, Dims, Dims], ...]:
-    """The axes of each operand that are those of products, of rows and of columns."""
-    left, right = op.free(a, b)
-    return (op.beside[0], left, op.contract[0]), (op.beside[1], op.contract[1], right)
-
-
 def product_dtype(problem: Problem) -> np.dtype:
     """The type that is multiplied in: float32 for half types."""
     a, out = problem.inputs[0].dtype, problem.outs[0].dtype
@@ -361,6 +349,7 @@ class Multiply:
         self.op, self.problem, self.variant, self.caps = problem.op, problem, variant, caps
         self.lines = variant.name.startswith(LINES.name)
         self.ours = variant.name.startswith((LINES.name, PANELS.name))
+        self.title = f"{problem.op} of {', '.join(map(str, problem.inputs))}"
         self.tuning = caps.tuning.products
         self.ins, self.outs = problem.arrays
         self.dtype = product_dtype(problem)
@@ -399,30 +388,25 @@ class Multiply:
                 return Matrix(operand, batch, row, column)
         order = tuple(axis for axes in groups for axis in axes)
         shape = tuple(t.shape[axis] for axis in order)
-        turned = Operand(
-            operand.role,
-            operand.index,
-            tuple(operand.strides[axis] for axis in order),
-            operand.offset,
-            operand.value,
-        )
+        moved = tuple(operand.strides[axis] for axis in order)
+        given = Operand(operand.role, operand.index, moved, operand.offset, operand.value)
         to = ArrayType(shape, t.dtype if self.ours else self.dtype)
         copy = self.temp(to)
-        self.kernels.append(copying(ArrayType(shape, t.dtype), to, turned, copy, self.caps))
+        self.kernels.append(copying(ArrayType(shape, t.dtype), to, given, copy, self.caps))
         rows, columns = (volume(t.shape, axes) for axes in groups[1:])
         return Matrix(copy, rows * columns, columns, 1)
 
     def products(self, a: Matrix, b: Matrix, out: Operand, sizes: Sides) -> list[CKernel]:
         if not self.ours:
             return [self.product(a, b, out, sizes)]
-        title = f"{self.op} of {', '.join(map(str, self.problem.inputs))}"
+        title = self.title
         if self.lines:
             return [by_lines(title, self.dtype, a, b, out, sizes, self.caps)]
         given = self.problem.inputs[0].dtype
         return by_panels(title, given, self.dtype, a, b, out, sizes, self.temps, self.caps)
 
     def product(self, a: Matrix, b: Matrix, out: Operand, sizes: Sides) -> CKernel:
-        ctype, types = STORED[self.dtype], ", ".join(map(str, self.problem.inputs))
+        ctype = STORED[self.dtype]
         arguments = [
             Argument(f"const {ctype} *a", "array", (a.operand, self.dtype)),
             Argument(f"const {ctype} *b", "array", (b.operand, self.dtype)),
@@ -433,33 +417,29 @@ class Multiply:
         if named.startswith(ITSELF.name):
             return self.with_itself(arguments[::2], a, sizes)
         write: Writer = next((f for v, f in WRITERS if named.startswith(v.name)), by_blas)
-        few = self.variant.name.startswith(SMALL_LOOPS.name)
+        few = write is tiny
         if write is by_blas:
             write = self.of_size(sizes)
-        form = self.lies_down(sizes) if write is thin else few
-        line = write(SUFFIX[self.dtype], arguments, a, b, sizes, form)
+        if write is by_blas and (found := self.with_lines(arguments[:3], a, b, sizes)):
+            return found
+        if write is thin:  # by columns, if rows fill no vector, and those are longer
+            few = sizes[1] > sizes[2] and sizes[2] * self.dtype.itemsize < self.tuning.row
+        line = write(SUFFIX[self.dtype], arguments, a, b, sizes, few)
         if write is by_blas:  # which counts by itself, and shares tiles
             arguments.append(Argument("int threads", "threads", self.caps.threads))
-            return CKernel("product", f"{self.op} of {types}", tuple(arguments), (line,), 1)
+            return CKernel("product", self.title, tuple(arguments), (line,), 1)
         begin, end, total = "0", "count", ""
         if self.caps.threads != ALONE and few and math.prod(sizes) > self.tuning.many:
             begin, end, total = "from", "to", "count"
-            each = math.prod(sizes[1:])
-            for name, most in (
-                ("chunk", self.caps.tuning.regions.task),
-                ("grain", self.tuning.many),
-            ):
-                arguments.append(Argument(f"int64_t {name}", "size", max(most // each, 1)))
+            most = {"chunk": self.caps.tuning.regions.task, "grain": self.tuning.many}
+            for name, work in most.items():
+                size = max(work // math.prod(sizes[1:]), 1)
+                arguments.append(Argument(f"int64_t {name}", "size", size))
             arguments.append(Argument("int threads", "threads"))
         return CKernel(
-            "product", f"{self.op} of {types}", tuple(arguments), (), 1, total,
+            "product", self.title, tuple(arguments), (), 1, total,
             template="c/region.c.jinja", view=(For("i", begin, end, (line,)),),
         )  # fmt: skip
-
-    def lies_down(self, sizes: Sides) -> bool:
-        """True of a result whose rows fill no vector, and whose columns are longer."""
-        _, m, n, _ = sizes
-        return m > n and n * self.dtype.itemsize < self.tuning.row
 
     def of_size(self, sizes: Sides) -> Writer:
         """The function of product.h, of which each is compiled only where it is called: that of large
@@ -471,6 +451,34 @@ class Multiply:
             return small_by_blas
         return tiny if self.caps.threads == ALONE else of_any_size
 
+    def with_lines(
+        self, arrays: Sequence[Argument], a: Matrix, b: Matrix, sizes: Sides
+    ) -> CKernel | None:
+        """A product of a large matrix and one column, or one row, if its lines lie in one piece."""
+        (count, m, n, k), suffix, names = sizes, SUFFIX[self.dtype], ["a", "b"]
+        if count != 1 or 1 not in (m, n) or self.dtype not in (FLOAT32, FLOAT64):
+            return None
+        if n != 1:  # a row times a matrix, as if turned
+            a, b, m, names = turned(b), turned(a), n, ["b", "a"]
+        at_once = next(n for n in (1, 4, 8) if m <= n or n == 8)
+        sides = {"rows": m, "inner": k, "lead": a.row}
+        if a.column == b.row == 1 and k > FEW:
+            define = f"GE2_PRODUCT_WITH_LINES({suffix}, {STORED[self.dtype]}, {at_once})"
+            call = f"each_line_{at_once}_{suffix}(rows, inner, {names[0]}, lead, {names[1]}"
+        elif a.row == 1:
+            sides |= {"lead": a.column, "step": b.row}
+            define = f"GE2_PRODUCT_OF_LINES({suffix}, {STORED[self.dtype]})"
+            call = f"all_lines_{suffix}(inner, rows, {names[0]}, lead, {names[1]}, step"
+        else:
+            return None
+        arguments = (
+            *arrays, *(Argument(f"int64_t {name}", "size", size) for name, size in sides.items()),
+            Argument("const ge2_services *lib", "services"),
+            Argument("int threads", "threads", self.caps.threads),
+        )  # fmt: skip
+        line = Text(f"ge2_{call}, c, lib, threads);")
+        return CKernel("product", self.title, arguments, (line,), 1, definitions=(define,))
+
     def with_itself(self, arrays: Sequence[Argument], a: Matrix, sizes: Sides) -> CKernel:
         """A product of a matrix and its transpose, given the matrix and the result."""
         suffix, (_, m, _, k) = SUFFIX[self.dtype], sizes
@@ -481,11 +489,11 @@ class Multiply:
             Argument("const ge2_services *lib", "services"),
             Argument("int threads", "threads", self.caps.threads),
         )
-        call = (
-            f"ge2_product_with_itself_{suffix}(lib, threads, rows, inner, a, a_row, a_column, c);"
-        )
+        operands = "lib, threads, rows, inner, a, a_row, a_column, c"
+        call = f"ge2_product_with_itself_{suffix}({operands});"
         title = f"{self.op} of {self.problem.inputs[0]} and itself"
-        return CKernel("product", title, arguments, (Text(call),), 1)
+        define = f"GE2_PRODUCT_WITH_ITSELF({suffix}, {STORED[self.dtype]}, {SYRK[self.dtype]})"
+        return CKernel("product", title, arguments, (Text(call),), 1, definitions=(define,))
 
 
 def small(sizes: Sides, few: int) -> bool:
@@ -506,43 +514,37 @@ def by_blas(
     called(arguments, a, b, sizes, few)
     arguments.append(Argument("const ge2_services *lib", "services"))
     left, right = (f"{name}, {name}_batch, {name}_row, {name}_column" for name in "ab")
-    count, m, n, k = sizes
-    vector = count == 1 and 1 in (m, n) and suffix in ("f32", "f64")
-    name = "tiny_products" if m * n * k <= TINY else "products"
-    name = "product_with_vector" if vector else name
-    return Text(
-        f"ge2_{name}_{suffix}(lib, threads, count, rows, columns, inner, {left}, {right}, c);"
-    )
+    name = f"tiny_products{form(a, b, sizes)}" if math.prod(sizes[1:]) <= TINY else "products"
+    sides = "count, rows, columns, inner"
+    return Text(f"ge2_{name}_{suffix}(lib, threads, {sides}, {left}, {right}, c);")
 
 
-def tiny(
-    suffix: str, arguments: list[Argument], a: Matrix, b: Matrix, sizes: Sides, few: bool
-) -> Text:
-    """A product as loops for its sizes, if the compiler knows these."""
-    return Text(f"ge2_product_tiny_{suffix}({called(arguments, a, b, sizes, few)});")
+def form(a: Matrix, b: Matrix, sizes: Sides) -> str:
+    """The mark of functions of product.h for operands that lie so, which are all that is compiled."""
+    if sizes[2] == 1 and sizes[3] > STRANDS and a.column == b.row == 1:
+        return "_rows"
+    return "_lines" if b.column == 1 or sizes[2] == 1 else ""
 
 
-def of_any_size(
-    suffix: str, arguments: list[Argument], a: Matrix, b: Matrix, sizes: Sides, few: bool
-) -> Text:
-    """A tiny product as loops, a function for all sizes."""
-    return Text(f"ge2_product_any_{suffix}({called(arguments, a, b, sizes, few)});")
+def calling(name: str, lib: str = "", formed: bool = False) -> Writer:
+    """The writer of a call of one of the functions of product.h that all take the same."""
+
+    def write(
+        suffix: str, arguments: list[Argument], a: Matrix, b: Matrix, sizes: Sides, few: bool
+    ) -> Text:
+        operands = called(arguments, a, b, sizes, few)
+        mark = form(a, b, sizes) if formed and not few else ""
+        if lib:
+            arguments.append(Argument("const ge2_services *lib", "services"))
+        return Text(f"ge2_product_{name}{mark}_{suffix}({lib}{operands});")
+
+    return write
 
 
-def small_by_blas(
-    suffix: str, arguments: list[Argument], a: Matrix, b: Matrix, sizes: Sides, few: bool
-) -> Text:
-    """A product by BLAS that is no work for several threads."""
-    operands = called(arguments, a, b, sizes, few)
-    arguments.append(Argument("const ge2_services *lib", "services"))
-    return Text(f"ge2_product_alone_{suffix}(lib, {operands});")
-
-
-def by_loops(
-    suffix: str, arguments: list[Argument], a: Matrix, b: Matrix, sizes: Sides, few: bool
-) -> Text:
-    """A product of a type that BLAS lacks."""
-    return Text(f"ge2_product_loops_{suffix}({called(arguments, a, b, sizes, few)});")
+tiny = calling("tiny", formed=True)  # loops for its sizes, if the compiler knows these
+of_any_size = calling("any", formed=True)  # loops in a function for all sizes
+small_by_blas = calling("alone", "lib, ")  # no work for several threads
+by_loops = calling("loops")  # of a type that BLAS lacks
 
 
 def called(arguments: list[Argument], a: Matrix, b: Matrix, sizes: Sides, few: bool) -> str:
@@ -559,9 +561,8 @@ def called(arguments: list[Argument], a: Matrix, b: Matrix, sizes: Sides, few: b
     for name, x in (("a", a), ("b", b)):
         given = {f"{name}_batch": x.batch, f"{name}_row": x.row, f"{name}_column": x.column}
         spelt = {f"{name}_row", f"{name}_column"} if few else set[str]()  # with the sizes
-        arguments += [
-            Argument(f"int64_t {s}", "size", n) for s, n in given.items() if s not in spelt
-        ]
+        left = {s: n for s, n in given.items() if s not in spelt}
+        arguments += [Argument(f"int64_t {s}", "size", n) for s, n in left.items()]
         batch, *rest = (str(n) if s in spelt else s for s, n in given.items())
         texts += [f"{name} + i * {batch}", *rest]
     operands = ", ".join(texts)
@@ -588,9 +589,8 @@ def thin(
     if columns:
         both = f"columns, rows, {k}, {matrix('b', b, 'column', 'row')}, {matrix('a', a, 'column', 'row')}"
         return Text(f"ge2_product_terms_{suffix}({both}, c + i * rows * columns, 1, columns);")
-    both = (
-        f"rows, columns, {k}, {matrix('a', a, 'row', 'column')}, {matrix('b', b, 'row', 'column')}"
-    )
+    left, right = matrix("a", a, "row", "column"), matrix("b", b, "row", "column")
+    both = f"rows, columns, {k}, {left}, {right}"
     return Text(f"ge2_product_terms_{suffix}({both}, c + i * rows * columns, columns, 1);")
 
 

@@ -51,7 +51,8 @@ def cut(region: Region) -> tuple[Region, Region]:
     inside = {*made_by(region, late)}
     for e in eqns:
         inside.update(e.outs if e.op.cost is FREE and inside.issuperset(e.inputs) else ())
-    needed = {a for n in late for a in eqns[n].inputs if a not in inside} | outputs(region)
+    read = {a for n in late for a in eqns[n].inputs if a not in inside}
+    needed = read | outputs(region) - {*made_by(region, [n for n in late if n not in early])}
     early = needed_for(region, early, needed)
     return half(region, early, needed), half(
         region, late, outputs(region) - {*made_by(region, early)}
@@ -253,8 +254,8 @@ def outputs(region: Region) -> set[Any]:
 
 
 def half(region: Region, numbers: list[int], needed: set[Any]) -> Region:
-    """The region of some equations and of the views that they read; its
-    results are what is needed.
+    """The region of some equations and of the views that they read, over the axes that these have;
+    its results are what is needed.
     """
     eqns, makers = region.graph.eqns, {e.outs[0]: n for n, e in enumerate(region.graph.eqns)}
     taken = set(numbers)
@@ -272,7 +273,15 @@ def half(region: Region, numbers: list[int], needed: set[Any]) -> Region:
     wanted = through_views(region, needed, makers)
     outs = tuple(eqns[n].outs[0] for n in numbers if eqns[n].outs[0] in wanted)
     inner = Graph(tuple(read), tuple(eqns[n] for n in chosen), outs)
-    return Region(kind_of(inner.eqns), region.space, tuple(region.axes[n] for n in chosen), inner)
+    axes = [region.axes[n] for n in chosen]
+    used = sorted({a for each in axes for a in each if a >= 0})
+    places = {a: i for i, a in enumerate(used)}
+    return Region(
+        kind_of(inner.eqns),
+        tuple(region.space[a] for a in used),
+        tuple(tuple(places.get(a, a) for a in each) for each in axes),
+        inner,
+    )
 
 
 def through_views(region: Region, needed: set[Any], makers: dict[Var, int]) -> set[Any]:

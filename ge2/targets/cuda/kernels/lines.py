@@ -23,7 +23,7 @@ from ge2.targets.cuda.emit import CudaKernel, Fixed
 from ge2.targets.cuda.emit.scan_blocks import Access, Scanned
 from ge2.targets.cuda.emit.special_reductions import Kernels
 from ge2.targets.cuda.emit.words import SUFFIX, power
-from ge2.targets.cuda.kernels.generated import NOTHING, CudaWays, Operands
+from ge2.targets.cuda.kernels.generated import NOTHING, CudaWays, Operands, filling
 from ge2.targets.cuda.kernels.moves import OVER, Grid, far, lettered
 from ge2.targets.cuda.limits import ASSUMED, GRID_MOST, Chip
 from ge2.targets.cuda.tuning import TopKs
@@ -273,7 +273,9 @@ BLOCK, LARGER = 256, 512  # threads of a block, and of one that has a line of
 LONG: Final = 1 << 13  # elements or more
 MOST: Final = 512  # GE2_TOP_MOST of top.cuh: elements that a block keeps
 LONGEST: Final = 1 << 31  # the elements of a line whose places are int
+DIGIT, STATE = 11, 5  # GE2_TOP_BITS; words of what is known of a key between launches
 INT: Final = np.dtype(np.int32)
+WORD: Final = np.dtype(np.uint64)
 
 
 @final
@@ -334,6 +336,10 @@ class Ranking:
     of_parts: bool = False
     block: int = BLOCK
     rank: str = ""  # of number `r`
+    turn: int = 0  # of `turns`, of which each knows so many bits more, above those that are left
+    turns: int = 0
+    bits: tuple[int, ...] = ()
+    left: tuple[int, ...] = ()
 
 
 @final
@@ -367,14 +373,14 @@ class LargestOfLines:
         most = self.chip.tuning.top_k.ranked
         return f"a line has {self.n} elements, more than {most}" if self.n > most else ""
 
-    def parts(self) -> int:
-        """Into how many parts each line is cut, so that there is a block for
-        each multiprocessor.
+    def parts(self, least: int = 0) -> int:
+        """Into how many parts each line is cut, of so many elements at least, so that there is a block
+        for each multiprocessor.
         """
         units, tuning = self.chip.multiprocessors, self.chip.tuning.top_k
         if self.n < tuning.long or self.count >= units:
             return 1
-        return max(min(-(-2 * units // self.count), self.n // tuning.part), 1)
+        return max(min(-(-2 * units // self.count), self.n // (least or tuning.part)), 1)
 
     # -- kernels
 
@@ -433,23 +439,77 @@ class LargestOfLines:
 
     def of_ranks(self, ranks: Sequence[int]) -> CudaKernel:
         """Elements of some ranks of long lines, a block each."""
-        grid = Grid(self.far, block_of(self.n))
-        grid.fixed.append(Fixed("RANKS", len(ranks), "elements of a line that are wanted"))
+        grid = self.grid_of(ranks)
         split, begin = self.split(grid), self.begin(grid)
         grid.size("n", self.n)
-        keyed = self.ranking("t", grid)
+        keyed, rank = self.ranking("t", grid), self.number_of(ranks, grid)
+        view = Ranking(
+            key_name(self.key), grid.whole, "blockIdx.x", split, begin, keyed,
+            self.write_ranks(grid), False, grid.block, rank,
+        )  # fmt: skip
+        return self.kernel(grid, self.op.name, view, self.count, "top_k/ranks")
+
+    def grid_of(self, ranks: Sequence[int]) -> Grid:
+        grid = Grid(self.far, block_of(self.n))
+        grid.fixed.append(Fixed("RANKS", len(ranks), "elements of a line that are wanted"))
+        return grid
+
+    def number_of(self, ranks: Sequence[int], grid: Grid) -> str:
+        """The rank of number `r`."""
         sizes = [grid.size(f"rank{r}", rank) for r, rank in enumerate(ranks)]
         rank = sizes[-1]
         for r, size in reversed(list(enumerate(sizes[:-1]))):
             rank = f"r == {r} ? (int){size} : {rank}"
+        return rank
+
+    def write_ranks(self, grid: Grid) -> tuple[Text, ...]:
         value = f"ge2_sort_value_{SUFFIX[self.t.dtype]}(({key_name(self.key)})~found)"
         grid.result("y", self.outs[0], self.types[0].dtype)
         to = grid.place("y", (*self.letters, "r"), (*self.to_over[0], self.steps[0]))
+        return (Text(f"y[{to}] = {value};"),)
+
+    def of_ranks_by_all(self, ranks: Sequence[int], part: int) -> Kernels:
+        """The same of lines that are too few for all multiprocessors, `part` elements of one or more a
+        block: a launch for each digit of the keys.
+        """
+        size, parts = self.key.itemsize, max(self.parts(part), 1)
+        turns = -(-8 * size // DIGIT)
+        rooms = (turns << DIGIT) + 1, (turns + 1) * STATE, MOST  # words of counts, states and keys
+        counts, states, keys = (self.count * len(ranks) * room for room in rooms)
+        words = -(-counts // 2)
+        given = tuple(Operand("temp", n, (1,)) for n in range(3))
+        clear = filling(ArrayType((words,), WORD), None, given[0], self.chip)
+        narrowed = [self.narrowed(ranks, parts, turn, turns, given) for turn in range(turns + 2)]
+        temps = (words * WORD.itemsize, states * WORD.itemsize, keys * size)
+        return Kernels((*clear.kernels, *narrowed), temps)
+
+    def narrowed(
+        self, ranks: Sequence[int], parts: int, turn: int, turns: int, given: Sequence[Operand]
+    ) -> CudaKernel:
+        """Counts a digit of the keys that may be of these ranks; after all digits it keeps these, and at
+        last finds which are.
+        """
+        grid, bits = self.grid_of(ranks), 8 * self.key.itemsize
+        grid.fixed.append(Fixed("TURNS", turns, "digits of a key"))
+        split, begin, keyed, rank, last = self.split(grid), "", "", "", turn > turns
+        if not last:
+            begin, keyed = self.begin(grid), self.ranking("(begin + t)", grid)
+            grid.size("n", self.n)
+            grid.size("parts", parts)
+            grid.result("counts", given[0], INT)
+            rank = "" if turn else self.number_of(ranks, grid)
+        grid.result("states", given[1], WORD)
+        if turn >= turns:
+            grid.result("kept", given[2], self.key)
+        left = tuple(max(bits - DIGIT * (n + 1), 0) for n in range(turns))
+        digits = tuple(min(DIGIT, bits - DIGIT * n) for n in range(turns))
         view = Ranking(
-            key_name(self.key), grid.whole, "blockIdx.x", split, begin, keyed,
-            (Text(f"y[{to}] = {value};"),), False, grid.block, rank,
+            key_name(self.key), grid.whole, "blockIdx.x" if last else "blockIdx.x / parts", split, begin,
+            keyed, self.write_ranks(grid) if last else (), False, grid.block, rank, turn, turns, digits, left,
         )  # fmt: skip
-        return self.kernel(grid, self.op.name, view, self.count, "top_k/ranks")
+        kind, blocks = (self.op.name, 1) if last else (f"{self.op.name} of parts", parts)
+        name = "top_k/kept" if last else "top_k/narrowed"
+        return self.kernel(grid, kind, view, self.count * blocks, name)
 
     # -- their lines
 

@@ -21,7 +21,15 @@ from ge2.targets.cuda.emit.special_reductions import Kernels
 from ge2.targets.cuda.emit.words import STORED, SUFFIX
 from ge2.targets.cuda.kernels.generated import NOTHING, CudaWays
 from ge2.targets.cuda.kernels.index_sums import Writes
-from ge2.targets.cuda.kernels.lines import BLOCK, LargestOfLines, Ranking, key_name, key_of
+from ge2.targets.cuda.kernels.lines import (
+    BLOCK,
+    DIGIT,
+    LONGEST,
+    LargestOfLines,
+    Ranking,
+    key_name,
+    key_of,
+)
 from ge2.targets.cuda.kernels.moves import Grid, Spread, added
 from ge2.targets.cuda.limits import ASSUMED, GRID_MOST, WARP
 from ge2.targets.cuda.tuning import Sorts
@@ -245,6 +253,7 @@ def comparators(network: Network) -> tuple[Text, ...]:
 
 REGISTERS, RANKED, SHARED = "in registers", "ranked by a few threads", "a block for each line"
 SELECTED = "selected by a block for each line"
+BY_ALL = "selected by all blocks, a digit a launch"
 DIGITS = "by digits, a block for each line"
 
 
@@ -265,8 +274,7 @@ class CudaSort(CudaWays):
         if lines > GRID_MOST[0]:
             return "there are too many lines"
         if isinstance(op, OrderStatistics):
-            few = n > alone and lines < chip.multiprocessors // 2
-            return f"lines of {n} elements are too few for all multiprocessors" if few else ""
+            return "" if n < LONGEST else f"places of {n} elements have more than 31 bits"
         if n > (most := chip.tuning.sorts.longest):
             return f"a block sorts {most} elements, not {n}"
         alone = lines == 1 and n > longest(static_of(caps))
@@ -284,8 +292,15 @@ class CudaSort(CudaWays):
         long = f"a line has {lines.n} elements, more than {most}" if lines.n > most else ""
         found = Variant(REGISTERS, lambda: Kernels((OrderedLines(lines, tuning).kernel(),)), long)
         if isinstance(problem.op, OrderStatistics):
-            ranks = problem.op.ranks
-            return found, Variant(SELECTED, lambda: Kernels((lines.of_ranks(ranks),)))
+            ranks, most = problem.op.ranks, tuning.ranks
+            short = lines.parts(tuning.part) < 2
+            idle = "lines are short, or enough for all multiprocessors" if short else ""
+            many = f"{len(ranks)} elements are more than {most}" if len(ranks) > most else idle
+            return (
+                found,
+                Variant(SELECTED, lambda: Kernels((lines.of_ranks(ranks),))),
+                Variant(BY_ALL, lambda: lines.of_ranks_by_all(ranks, tuning.part), many),
+            )
         return (
             found,
             Variant(RANKED, lambda: Kernels((lines.ranked(),)), lines.long),
@@ -303,14 +318,20 @@ class CudaSort(CudaWays):
             RANKED: lambda: by_rank(n, t.dtype, tuning),
             SHARED: lambda: in_shared(n, tuning),
             SELECTED: lambda: by_selection(n, op, tuning),
+            BY_ALL: lambda: 4.0 * -(-n // WARP) * tuning.digit,
             DIGITS: lambda: in_digits(n, t.dtype, tuning),
         }
         count = counts[variant.name]() if t.size else 0
         lines, chip = t.size / max(n, 1), caps.chip
-        started = chip.multiprocessors * tuning.started * caps.limits.clock
+        busy, launches = chip.multiprocessors, 1
         moved = bytes_of(problem)
+        if variant.name in (SELECTED, SHARED, DIGITS):
+            busy = min(busy, max(int(lines), 1))
+        elif variant.name == BY_ALL:  # random keys are few after two digits
+            launches, moved = -(-8 * t.dtype.itemsize // DIGIT) + 3, 3 * moved
+        started = busy * tuning.started * caps.limits.clock
         memory = moved / (speed.cached if moved < speed.cache else speed.moved)
-        return speed.launch + max(memory, lines * count / started)
+        return launches * speed.launch + max(memory, lines * count / started)
 
 
 def static_of(caps: Caps | None) -> int:

@@ -46,6 +46,7 @@ long syscall(long number, ...);
 #define GE2_SOONER __attribute__((optimize("O1")))
 #endif
 #define GE2_CALLER GE2_SOONER GE2_SINGLE
+#define GE2_CALLED static __attribute__((noinline, unused)) /* a function that does not become part of its callers */
 
 /* Before one of two calls that differ only in the types of their arguments: gcc 12 takes them for the same call if the
    arguments are equal constants, and then passes 32 bits on the stack where 64 are read. */

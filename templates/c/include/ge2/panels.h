@@ -27,7 +27,6 @@
 #define GE2_DOT_ROWS (GE2_PANEL_ROWS > 6 ? 4 : 2)
 #define GE2_DOT_DEPTH 3072
 
-#define GE2_CALLED static __attribute__((noinline)) /* a function that does not become part of its callers */
 #define GE2_PANEL_TILE GE2_FUSED GE2_FN
 #define GE2_CALLED_TILE GE2_FUSED GE2_CALLED
 
@@ -39,5 +38,93 @@ GE2_FN int64_t ge2_panel_depth(int64_t inner) {
 
 /* The slivers that `size` rows or columns have, `width` each but the last. */
 GE2_FN int64_t ge2_slivers(int64_t size, int64_t width) { return (size + width - 1) / width; }
+
+/* A tile of c, whose elements are R, as T is multiplied: at its edges `rows` and `columns` of it are stored. It is called for
+   slivers that are packed, whose strides are known, and `as_is` for those that are read where they are. */
+#define GE2_PANELS(S, T, R)                                                                                         \
+    GE2_CALLED void ge2_tile_edge_##S(                                                                              \
+        const T *sum, R *c, int64_t c_row, int64_t rows, int64_t columns, int first) {                              \
+        enum { width = GE2_PANEL_COLUMNS(T) };                                                                      \
+        for (int64_t i = 0; i < ge2_least(rows, GE2_PANEL_ROWS); i++)                                               \
+            for (int64_t j = 0; j < ge2_least(columns, width); j++)                                                 \
+                c[i * c_row + j] = first ? sum[i * width + j] : c[i * c_row + j] + sum[i * width + j];              \
+    }                                                                                                               \
+    GE2_PANEL_TILE void ge2_tile_of_##S(                                                                            \
+        int64_t depth, const T *a, int64_t a_row, int64_t a_column, const T *b, int64_t b_row, R *c, int64_t c_row, \
+        int64_t rows, int64_t columns, int first) {                                                                 \
+        GE2_FUSE                                                                                                    \
+        typedef T vector __attribute__((vector_size(GE2_VECTOR)));                                                  \
+        typedef T anywhere __attribute__((vector_size(GE2_VECTOR), aligned(sizeof(T)), may_alias));                 \
+        enum { lanes = GE2_VECTOR / sizeof(T) };                                                                    \
+        vector sum[GE2_PANEL_ROWS][2];                                                                              \
+        _Pragma("GCC unroll 12") for (int i = 0; i < GE2_PANEL_ROWS; i++) sum[i][0] = sum[i][1] = (vector){0};      \
+        for (int64_t l = 0; l < depth; l++) {                                                                       \
+            const anywhere *right = (const anywhere *)(b + l * b_row);                                              \
+            const vector near = right[0], far = right[1];                                                           \
+            _Pragma("GCC unroll 12") for (int i = 0; i < GE2_PANEL_ROWS; i++) {                                     \
+                const T x = a[i * a_row + l * a_column];                                                            \
+                sum[i][0] += x * near;                                                                              \
+                sum[i][1] += x * far;                                                                               \
+            }                                                                                                       \
+        }                                                                                                           \
+        if (sizeof(R) == sizeof(T) && rows >= GE2_PANEL_ROWS && columns >= 2 * lanes) {                             \
+            _Pragma("GCC unroll 12") for (int i = 0; i < GE2_PANEL_ROWS; i++) {                                     \
+                anywhere *y = (anywhere *)(c + i * c_row);                                                          \
+                if (!first) sum[i][0] += y[0], sum[i][1] += y[1];                                                   \
+                y[0] = sum[i][0];                                                                                   \
+                y[1] = sum[i][1];                                                                                   \
+            }                                                                                                       \
+            return;                                                                                                 \
+        }                                                                                                           \
+        T stored[GE2_PANEL_ROWS * 2 * lanes];                                                                       \
+        memcpy(stored, sum, sizeof stored);                                                                         \
+        ge2_tile_edge_##S(stored, c, c_row, rows, columns, first);                                                  \
+    }                                                                                                               \
+    GE2_CALLED_TILE void ge2_tile_##S(                                                                              \
+        int64_t depth, const T *a, const T *b, R *c, int64_t c_row, int64_t rows, int64_t columns, int first) {     \
+        ge2_tile_of_##S(depth, a, 1, GE2_PANEL_ROWS, b, GE2_PANEL_COLUMNS(T), c, c_row, rows, columns, first);      \
+    }                                                                                                               \
+    GE2_CALLED_TILE void ge2_tile_as_is_##S(                                                                        \
+        int64_t depth, const T *a, int64_t a_row, int64_t a_column, const T *b, int64_t b_row, R *c, int64_t c_row, \
+        int64_t rows, int64_t columns, int first) {                                                                 \
+        ge2_tile_of_##S(depth, a, a_row, a_column, b, b_row, c, c_row, rows, columns, first);                       \
+    }
+
+/* Packs lines of an operand into slivers of `width` lines, term by term, as tiles read them; what is no line is 0. COPY(to, x)
+   is how `width` neighbours of x are stored, READ an element `x` as a T. */
+#define GE2_PACK(NAME, T, GIVEN, COPY, READ, WIDTH)                                                                 \
+    GE2_CALLED void NAME(int64_t size, int64_t depth, const GIVEN *from, int64_t line, int64_t term, T *to) {       \
+        enum { width = WIDTH };                                                                                     \
+        for (; size > 0; size -= width, from += width * line, to += width * depth) {                                \
+            if (size >= width && line == 1)                                                                         \
+                for (int64_t l = 0; l < depth; l++) COPY(to + l * width, from + l * term, READ)                     \
+            else if (size >= width)                                                                                 \
+                for (int64_t l = 0; l < depth; l++)                                                                 \
+                    _Pragma("GCC unroll 12") for (int64_t i = 0; i < width; i++) {                                  \
+                        const GIVEN x = from[l * term + i * line];                                                  \
+                        to[l * width + i] = READ;                                                                   \
+                    }                                                                                               \
+            else                                                                                                    \
+                for (int64_t l = 0; l < depth; l++)                                                                 \
+                    _Pragma("GCC unroll 1") for (int64_t i = 0; i < width; i++) {                                   \
+                        const GIVEN x = i < size ? from[l * term + i * line] : 0;                                   \
+                        to[l * width + i] = READ;                                                                   \
+                    }                                                                                               \
+        }                                                                                                           \
+    }
+#define GE2_PACK_SAME(to, from, READ) memcpy(to, from, width * sizeof *(to));
+#define GE2_PACK_EACH(to, from, READ)                                                                               \
+    for (int64_t i = 0; i < width; i++) {                                                                           \
+        const __typeof__(*from) x = (from)[i];                                                                      \
+        (to)[i] = READ;                                                                                             \
+    }
+
+/* The same of rows and of columns: of elements that are copied, for which gcc needs few of its passes, and of others. */
+#define GE2_PACKING(S, T)                                                                                           \
+    GE2_SOONER GE2_PACK(ge2_pack_rows_##S, T, T, GE2_PACK_SAME, x, GE2_PANEL_ROWS)                                  \
+    GE2_SOONER GE2_PACK(ge2_pack_columns_##S, T, T, GE2_PACK_SAME, x, GE2_PANEL_COLUMNS(T))
+#define GE2_PACKING_CAST(S, T, GIVEN, READ)                                                                         \
+    GE2_PACK(ge2_pack_rows_##S, T, GIVEN, GE2_PACK_EACH, READ, GE2_PANEL_ROWS)                                      \
+    GE2_PACK(ge2_pack_columns_##S, T, GIVEN, GE2_PACK_EACH, READ, GE2_PANEL_COLUMNS(T))
 
 #endif

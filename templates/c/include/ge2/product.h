@@ -13,7 +13,6 @@
 #define GE2_WAKING (1 << 13)    /* multiplications from which on a BLAS may wake threads of its own: OpenBLAS, 9216 */
 #define GE2_PARTS 32            /* of long sums, at most */
 #define GE2_TILE 512            /* rows or columns of the largest tile; packing the other operand costs it 2 to 4 % */
-#define GE2_TINY 4096 /* multiplications below which a call of BLAS costs more than the loops */
 
 /* Where all of BLAS is there, the loops for any size are compiled only for sizes that the text does not tell. */
 #ifdef GE2_NO_BLAS
@@ -142,34 +141,27 @@ GE2_ROWS_COMPLEX(c128, double _Complex, double)
             ge2_product_loops_##S(m, n, k, a, a_row, a_column, b, b_row, b_column, c, c_row);                       \
     }
 
-/* The same, as a function: sizes that are not known, or not small, are not worth a text of their own. */
-#define GE2_PRODUCT_SIZELESS(NAME, HOW, S, T)                                                                       \
-    HOW void NAME(                                                                                                  \
+/* The same, as functions: sizes that are not known, or not small, are not worth a text of their own. `rows` are those of a
+   matrix that lie in one piece, times a column that does; `lines` those of a right operand. */
+#define GE2_PRODUCT_ANY(S, T)                                                                                       \
+    GE2_PRODUCT_SIZELESS(_##S, S, T, ge2_product_loops_##S(m, n, k, a, a_row, a_column, b, b_row, b_column, c, c_row))\
+    GE2_PRODUCT_SIZELESS(_lines_##S, S, T, ge2_product_loops_##S(m, n, k, a, a_row, a_column, b, b_row, 1, c, c_row))\
+    GE2_PRODUCT_SIZELESS(_rows_##S, S, T, ge2_product_rows_##S(m, k, a, a_row, b, c, c_row))
+#define GE2_PRODUCT_SIZELESS(FORM, S, T, CALL)                                                                      \
+    GE2_SINGLE void ge2_product_any##FORM(                                                                          \
         int64_t m, int64_t n, int64_t k, const T *a, int64_t a_row, int64_t a_column, const T *b, int64_t b_row,    \
         int64_t b_column, T *c, int64_t c_row) {                                                                    \
-        if (n == 1 && k > 16 && a_column == 1 && b_row == 1)                                                        \
-            ge2_product_rows_##S(m, k, a, a_row, b, c, c_row);                                                      \
-        else                                                                                                        \
-            ge2_product_loops_##S(m, n, k, a, a_row, a_column, b, b_row, b_column, c, c_row);                       \
-    }
-#define GE2_PRODUCT_ANY(S, T) GE2_PRODUCT_SIZELESS(ge2_product_any_##S, GE2_SINGLE, S, T)
+        CALL;                                                                                                       \
+    }                                                                                                               \
+    GE2_PRODUCT_TINY(FORM, S, T)
 
-/* What is left at the edge of a large product: seldom, so that gcc does less to it, which takes a quarter of the time. Real
-   numbers have the same bits then; complex ones do not. */
-#define GE2_EDGE_f32 GE2_CALLER
-#define GE2_EDGE_f64 GE2_CALLER
-#define GE2_EDGE_c64 GE2_SINGLE
-#define GE2_EDGE_c128 GE2_SINGLE
-#define GE2_PRODUCT_EDGE(S, T) GE2_PRODUCT_SIZELESS(ge2_product_edge_##S, GE2_EDGE_##S, S, T)
-
-/* One of at most GE2_TINY multiplications. Where its sizes stand in the text its loops are written for them, and part
-   of the caller. */
-#define GE2_PRODUCT_TINY(S, T)                                                                                      \
-    GE2_FN void ge2_product_tiny_##S(                                                                               \
+/* A tiny one. Where its sizes stand in the text its loops are written for them, and part of the caller. */
+#define GE2_PRODUCT_TINY(FORM, S, T)                                                                                \
+    GE2_FN void ge2_product_tiny##FORM(                                                                             \
         int64_t m, int64_t n, int64_t k, const T *a, int64_t a_row, int64_t a_column, const T *b, int64_t b_row,    \
         int64_t b_column, T *c, int64_t c_row) {                                                                    \
         if (!__builtin_constant_p(m * n * k))                                                                       \
-            ge2_product_any_##S(m, n, k, a, a_row, a_column, b, b_row, b_column, c, c_row);                         \
+            ge2_product_any##FORM(m, n, k, a, a_row, a_column, b, b_row, b_column, c, c_row);                       \
         else if (n == 1 && a_row == 1) /* columns times numbers, as if turned */                                    \
             ge2_product_small_##S(1, m, k, b, 1, b_row, a, a_column, 1, c, m);                                      \
         else                                                                                                        \
@@ -216,8 +208,6 @@ GE2_ROWS_COMPLEX(c128, double _Complex, double)
     GE2_PRODUCT_STRANDS(S, T)                                                                                       \
     GE2_PRODUCT_SMALL(S, T)                                                                                         \
     GE2_PRODUCT_ANY(S, T)                                                                                           \
-    GE2_PRODUCT_EDGE(S, T)                                                                                          \
-    GE2_PRODUCT_TINY(S, T)                                                                                          \
     GE2_PRODUCT_THIN(S, T)                                                                                          \
     GE2_PRODUCT_VECTOR(S, T, GEMV, ALPHA, ONE, ZERO)                                                                \
     GE2_CALLER void ge2_product_by_blas_##S(                                                                        \
@@ -257,20 +247,6 @@ GE2_ROWS_COMPLEX(c128, double _Complex, double)
                                        (int)lead_b, ZERO, c, (int)c_row);                                           \
         }                                                                                                           \
         (void)one, (void)zero;                                                                                      \
-    }                                                                                                               \
-    GE2_FN void ge2_product_##S(                                                                                    \
-        const ge2_services *lib, int64_t m, int64_t n, int64_t k, const T *a, int64_t a_row, int64_t a_column,      \
-        const T *b, int64_t b_row, int64_t b_column, T *c, int64_t c_row) {                                         \
-        if (m * n * k <= GE2_TINY)                                                                                  \
-            ge2_product_edge_##S(m, n, k, a, a_row, a_column, b, b_row, b_column, c, c_row);                        \
-        else                                                                                                        \
-            ge2_product_by_blas_##S(lib, m, n, k, a, a_row, a_column, b, b_row, b_column, c, c_row);                \
-    }                                                                                                               \
-    GE2_FN void ge2_product_of_many_##S(                                                                            \
-        const ge2_services *lib, int64_t m, int64_t n, int64_t k, const T *a, int64_t a_row, int64_t a_column,      \
-        const T *b, int64_t b_row, int64_t b_column, T *c, int64_t c_row) {                                         \
-        (void)lib;                                                                                                  \
-        ge2_product_any_##S(m, n, k, a, a_row, a_column, b, b_row, b_column, c, c_row);                             \
     }                                                                                                               \
     /* One that is no work for several threads, of ours or of the BLAS. */                                          \
     GE2_FN void ge2_product_alone_##S(                                                                              \
@@ -319,7 +295,7 @@ GE2_FN int64_t ge2_tile(int64_t size, int64_t work) {
         _Pragma("omp parallel num_threads(threads)") {                                                              \
             ge2_begin(&team);                                                                                       \
             _Pragma("omp for schedule(dynamic) nowait") for (int64_t t = 0; t < parts; t++)                         \
-                ge2_product_##S(                                                                                    \
+                ge2_product_by_blas_##S(                                                                            \
                     lib, m, n, ge2_least(part, k - t * part), a + t * part * a_column, a_row, a_column,             \
                     b + t * part * b_row, b_row, b_column, sums + t * size, n);                                     \
             ge2_end(&team);                                                                                         \
@@ -378,7 +354,17 @@ GE2_FN int64_t ge2_tile(int64_t size, int64_t work) {
         ge2_products_end(lib);                                                                                      \
     }
 #define GE2_PRODUCT_TILES(S, T)                                                                                     \
-    GE2_PRODUCT_IN_TILES(ge2_products_##S, ge2_product_##S, S, T)                                                   \
-    GE2_PRODUCT_IN_TILES(ge2_tiny_products_##S, ge2_product_of_many_##S, S, T)
+    GE2_PRODUCT_IN_TILES(ge2_products_##S, ge2_product_by_blas_##S, S, T)                                           \
+    GE2_PRODUCT_OF_MANY(_##S, S, T)                                                                                 \
+    GE2_PRODUCT_OF_MANY(_lines_##S, S, T)                                                                           \
+    GE2_PRODUCT_OF_MANY(_rows_##S, S, T)
+#define GE2_PRODUCT_OF_MANY(FORM, S, T)                                                                             \
+    GE2_FN void ge2_product_of_many##FORM(                                                                          \
+        const ge2_services *lib, int64_t m, int64_t n, int64_t k, const T *a, int64_t a_row, int64_t a_column,      \
+        const T *b, int64_t b_row, int64_t b_column, T *c, int64_t c_row) {                                         \
+        (void)lib;                                                                                                  \
+        ge2_product_any##FORM(m, n, k, a, a_row, a_column, b, b_row, b_column, c, c_row);                           \
+    }                                                                                                               \
+    GE2_PRODUCT_IN_TILES(ge2_tiny_products##FORM, ge2_product_of_many##FORM, S, T)
 
 #endif

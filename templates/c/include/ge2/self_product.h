@@ -23,11 +23,17 @@
                 GE2_ROW_MAJOR, GE2_LOWER, how, (int)n, (int)k, 1, a, (int)lead, 0, c, (int)c_row);                  \
         }                                                                                                           \
     }                                                                                                               \
-    static __attribute__((noinline, unused)) void ge2_product_with_itself_##S(                                      \
+    GE2_CALLED void ge2_mirror_##S(int64_t n, int64_t top, int64_t end, T *c) {                                     \
+        for (int64_t left = top; left < n; left += GE2_MIRROR)                                                      \
+            for (int64_t i = top; i < end; i++)                                                                     \
+                for (int64_t j = left > i ? left : i + 1; j < ge2_least(left + GE2_MIRROR, n); j++)                 \
+                    c[i * n + j] = c[j * n + i];                                                                    \
+    }                                                                                                               \
+    GE2_CALLER void ge2_product_with_itself_##S(                                                                    \
         const ge2_services *lib, int threads, int64_t n, int64_t k, const T *a, int64_t a_row, int64_t a_column,    \
         T *c) {                                                                                                     \
         if (!lib->SYRK || !lib->set_blas_threads) {                                                                 \
-            ge2_product_##S(lib, n, n, k, a, a_row, a_column, a, a_column, a_row, c, n);                            \
+            ge2_product_by_blas_##S(lib, n, n, k, a, a_row, a_column, a, a_column, a_row, c, n);                    \
             return;                                                                                                 \
         }                                                                                                           \
         const int64_t high = ge2_tile(n, n * k / 2), tiles = (n + high - 1) / high;                                 \
@@ -40,16 +46,13 @@
                 const int64_t top = t * high, rows = ge2_least(high, n - top);                                      \
                 const T *from = a + top * a_row;                                                                    \
                 if (top)                                                                                            \
-                    ge2_product_##S(                                                                                \
+                    ge2_product_by_blas_##S(                                                                        \
                         lib, rows, top, k, from, a_row, a_column, a, a_column, a_row, c + top * n, n);              \
                 ge2_product_diagonal_##S(lib, rows, k, from, a_row, a_column, c + top * n + top, n);                \
             }                                                                                                       \
             _Pragma("omp for schedule(dynamic) nowait") for (int64_t block = 0; block < blocks; block++) {          \
                 const int64_t top = block * GE2_MIRROR, end = ge2_least(top + GE2_MIRROR, n);                       \
-                for (int64_t left = top; left < n; left += GE2_MIRROR)                                              \
-                    for (int64_t i = top; i < end; i++)                                                             \
-                        for (int64_t j = left > i ? left : i + 1; j < ge2_least(left + GE2_MIRROR, n); j++)         \
-                            c[i * n + j] = c[j * n + i];                                                            \
+                ge2_mirror_##S(n, top, end, c);                                                                     \
             }                                                                                                       \
             ge2_end(&team);                                                                                         \
         }                                                                                                           \

@@ -12,7 +12,6 @@
 
 #define GE2_VECTOR_SUM 4096       /* terms of a sum in the matrix's own type */
 #define GE2_VECTOR_TASK (1 << 18) /* numbers of the matrix in the smallest task, some 50 us */
-#define GE2_VECTOR_PART (1 << 16) /* multiplications of a task that its BLAS does, some 10 us */
 #define GE2_VECTOR_TASKS 32       /* the most along an axis */
 #define GE2_VECTOR_WIDTH 16384    /* bytes of the sums of columns at a time */
 
@@ -22,31 +21,32 @@ GE2_FN int64_t ge2_stretch(int64_t size, int64_t across, int64_t cut) {
     return ((worth > most ? worth : most) + 15) / 16 * 16;
 }
 
-/* `COUNT` lines times a vector: their sums in strands, as many as registers hold, and those in a wider type before they
-   are long. */
+/* COUNT lines or fewer times a vector: their sums in strands, as many as registers hold, and those in a wider type before
+   they are long. Of fewer lines the last is read again, which is near. */
 #define GE2_DOTS(S, T, COUNT, STRANDS)                                                                              \
-    GE2_FN void ge2_dots_##COUNT##_##S(                                                                             \
-        int64_t length, const T *a, int64_t lead, const T *x, GE2_WIDE_##S *sums) {                                 \
-        for (int r = 0; r < COUNT; r++) sums[r] = 0;                                                                \
+    GE2_CALLED void ge2_dots_##COUNT##_##S(                                                                         \
+        int64_t count, int64_t length, const T *a, int64_t lead, const T *x, GE2_WIDE_##S *sums) {                  \
+        const T *line[COUNT];                                                                                       \
+        for (int r = 0; r < COUNT; r++) line[r] = a + ge2_least(r, count - 1) * lead, sums[r] = 0;                  \
         for (int64_t l = 0, end; l < length; l = end) {                                                             \
             T strand[COUNT][STRANDS] = {{0}};                                                                       \
             end = ge2_least(l + GE2_VECTOR_SUM, length);                                                            \
             for (; l + STRANDS <= end; l += STRANDS)                                                                \
                 _Pragma("GCC unroll 8") for (int r = 0; r < COUNT; r++)                                             \
                     _Pragma("omp simd") for (int j = 0; j < STRANDS; j++)                                           \
-                        strand[r][j] += a[r * lead + l + j] * x[l + j];                                             \
-            for (int r = 0; r < COUNT; r++) {                                                                       \
+                        strand[r][j] += line[r][l + j] * x[l + j];                                                  \
+            _Pragma("GCC unroll 1") for (int r = 0; r < COUNT; r++) {                                               \
                 for (int half = STRANDS / 2; half; half /= 2)                                                       \
                     for (int j = 0; j < half; j++) strand[r][j] += strand[r][j + half];                             \
                 sums[r] += strand[r][0];                                                                            \
-                for (int64_t t = l; t < end; t++) sums[r] += (GE2_WIDE_##S)a[r * lead + t] * x[t];                  \
+                _Pragma("GCC unroll 1") for (int64_t t = l; t < end; t++) sums[r] += (GE2_WIDE_##S)line[r][t] * x[t];\
             }                                                                                                       \
         }                                                                                                           \
     }
 
 /* The sum of `lines` lines of at most GE2_VECTOR_WIDTH bytes, each times its number of x. */
 #define GE2_SUM_OF_LINES(S, T)                                                                                      \
-    GE2_FN void ge2_sum_of_lines_##S(                                                                               \
+    GE2_CALLED void ge2_sum_of_lines_##S(                                                                           \
         int64_t lines, int64_t length, const T *a, int64_t lead, const T *x, int64_t step,                          \
         T *restrict sum) {                                                                                          \
         for (int64_t j = 0; j < length; j++) sum[j] = 0;                                                            \
@@ -62,13 +62,25 @@ GE2_FN int64_t ge2_stretch(int64_t size, int64_t across, int64_t cut) {
         }                                                                                                           \
         for (; i < lines; i++)                                                                                      \
             _Pragma("omp simd") for (int64_t j = 0; j < length; j++)                                                \
-                sum[j] += x[i * step] * a[i * lead + j];                                                             \
+                sum[j] += x[i * step] * a[i * lead + j];                                                            \
+    }
+
+/* The sums of parts that lie `apart`, in a wider type. */
+#define GE2_SUM_OF_PARTS(S, T)                                                                                      \
+    GE2_CALLED void ge2_sum_of_parts_##S(int64_t parts, int64_t apart, const T *part, int64_t length, T *c) {       \
+        for (int64_t j = 0; j < length; j++) {                                                                      \
+            GE2_WIDE_##S sum = part[j];                                                                             \
+            for (int64_t t = 1; t < parts; t++) sum += part[t * apart + j];                                         \
+            c[j] = (T)sum;                                                                                          \
+        }                                                                                                           \
     }
 
 /* c[i] = sum of a[i, :] * x: tasks are some lines, or parts of few long ones. */
-#define GE2_EACH_LINE(S, T)                                                                                         \
-    GE2_SINGLE void ge2_each_line_##S(                                                                              \
-        int threads, int64_t lines, int64_t length, const T *a, int64_t lead, const T *x, T *c) {                   \
+#define GE2_EACH_LINE(S, T, COUNT)                                                                                  \
+    GE2_CALLER void ge2_each_line_##COUNT##_##S(                                                                    \
+        int64_t lines, int64_t length, const T *a, int64_t lead, const T *x, T *c, const ge2_services *lib,         \
+        int threads) {                                                                                              \
+        (void)lib;                                                                                                  \
         const int few = lines < GE2_VECTOR_TASKS;                                                                   \
         const int64_t wide = few ? ge2_least(length, ge2_stretch(length, lines, 1)) : length;                       \
         const int64_t along = (length + wide - 1) / wide;                                                           \
@@ -81,16 +93,10 @@ GE2_FN int64_t ge2_stretch(int64_t size, int64_t across, int64_t cut) {
             _Pragma("omp for schedule(dynamic) nowait") for (int64_t t = 0; t < tasks; t++) {                       \
                 const int64_t left = t % along * wide, width = ge2_least(wide, length - left);                      \
                 const int64_t top = t / along * high, end = ge2_least(top + high, lines);                           \
-                GE2_WIDE_##S sums[8];                                                                               \
+                GE2_WIDE_##S sums[COUNT];                                                                           \
                 for (int64_t i = top, taken; i < end; i += taken) {                                                 \
-                    taken = i + 8 <= end ? 8 : i + 4 <= end ? 4 : 1;                                                \
-                    const T *first = a + i * lead + left;                                                           \
-                    if (taken == 8)                                                                                 \
-                        ge2_dots_8_##S(width, first, lead, x + left, sums);                                         \
-                    else if (taken == 4)                                                                            \
-                        ge2_dots_4_##S(width, first, lead, x + left, sums);                                         \
-                    else                                                                                            \
-                        ge2_dots_1_##S(width, first, lead, x + left, sums);                                         \
+                    taken = ge2_least(COUNT, end - i);                                                              \
+                    ge2_dots_##COUNT##_##S(taken, width, a + i * lead + left, lead, x + left, sums);                \
                     for (int64_t r = 0; r < taken; r++)                                                             \
                         if (along > 1)                                                                              \
                             parts[i + r][t % along] = sums[r];                                                      \
@@ -108,17 +114,21 @@ GE2_FN int64_t ge2_stretch(int64_t size, int64_t across, int64_t cut) {
         }                                                                                                           \
     }
 
-/* c = the sum of x[i] * a[i, :]: tasks are blocks of the matrix, whose sums are added in their order. False
+/* c = the sum of x[i] * a[i, :]: tasks are blocks of the matrix, whose sums are added in their order. BLAS does it
    where there is no memory for those. */
 #define GE2_ALL_LINES(S, T)                                                                                         \
-    GE2_SINGLE int ge2_all_lines_##S(                                                                               \
-        int threads, int64_t lines, int64_t length, const T *a, int64_t lead, const T *x, int64_t step, T *c) {     \
+    GE2_CALLER void ge2_all_lines_##S(                                                                              \
+        int64_t lines, int64_t length, const T *a, int64_t lead, const T *x, int64_t step, T *c,                    \
+        const ge2_services *lib, int threads) {                                                                     \
         const int64_t most = GE2_VECTOR_WIDTH / sizeof(T), pieces = (length + most - 1) / most;                     \
         const int64_t wide = ge2_least(most, ((length + pieces - 1) / pieces + 15) / 16 * 16);                      \
         const int64_t along = (length + wide - 1) / wide, high = ge2_stretch(lines, wide, along);                   \
         const int64_t down = (lines + high - 1) / high;                                                             \
-        T *parts = malloc((size_t)(down * length) * sizeof *parts);                                                 \
-        if (!parts) return 0;                                                                                       \
+        T *parts = down > 1 ? malloc((size_t)(down * length) * sizeof *parts) : c;                                  \
+        if (!parts) {                                                                                               \
+            ge2_product_by_blas_##S(lib, 1, length, lines, x, 1, step, a, lead, 1, c, length);                      \
+            return;                                                                                                 \
+        }                                                                                                           \
         ge2_team team = ge2_team_here();                                                                            \
         _Pragma("omp parallel num_threads(threads)") {                                                              \
             ge2_begin(&team);                                                                                       \
@@ -129,78 +139,24 @@ GE2_FN int64_t ge2_stretch(int64_t size, int64_t across, int64_t cut) {
                     x + top * step, step, parts + t / along * length + left);                                       \
             }                                                                                                       \
             ge2_end(&team);                                                                                         \
-            _Pragma("omp barrier")                                                                                  \
-            _Pragma("omp for schedule(static)") for (int64_t j = 0; j < length; j++) {                              \
-                GE2_WIDE_##S sum = parts[j];                                                                        \
-                for (int64_t t = 1; t < down; t++) sum += parts[t * length + j];                                    \
-                c[j] = (T)sum;                                                                                      \
+            if (down > 1) {                                                                                         \
+                _Pragma("omp barrier")                                                                              \
+                _Pragma("omp for schedule(static)") for (int64_t t = 0; t < along; t++)                             \
+                    ge2_sum_of_parts_##S(                                                                           \
+                        down, length, parts + t * wide, ge2_least(wide, length - t * wide), c + t * wide);          \
             }                                                                                                       \
         }                                                                                                           \
         ge2_over(&team);                                                                                            \
-        free(parts);                                                                                                \
-        return 1;                                                                                                   \
+        if (down > 1) free(parts);                                                                                  \
     }
 
-/* A product that is too small for the kernels above: lines in tasks, which the BLAS does on the thread of each, or all
-   of them in one. The threads that it would wake wait for processors on which ours spin. */
-#define GE2_VECTOR_BY_BLAS(S, T)                                                                                    \
-    GE2_CALLER void ge2_vector_by_blas_##S(                                                                         \
-        const ge2_services *lib, int threads, int64_t lines, int64_t length, const T *a, int64_t lead, const T *x, T *c) {\
-        const int64_t high = ge2_least(lines, (GE2_VECTOR_PART / length + 16) / 16 * 16);                           \
-        const int64_t tasks = (lines + high - 1) / high;                                                            \
-        ge2_products_begin(lib);                                                                                    \
-        if (tasks == 1 || threads == 1) {                                                                           \
-            for (int64_t t = 0; t < tasks; t++)                                                                     \
-                ge2_product_##S(                                                                                    \
-                    lib, ge2_least(high, lines - t * high), 1, length, a + t * high * lead, lead, 1, x, 1, 1,       \
-                    c + t * high, 1);                                                                               \
-            ge2_products_end(lib);                                                                                  \
-            return;                                                                                                 \
-        }                                                                                                           \
-        ge2_team team = ge2_team_here();                                                                            \
-        _Pragma("omp parallel num_threads(threads)") {                                                              \
-            ge2_begin(&team);                                                                                       \
-            _Pragma("omp for schedule(dynamic) nowait") for (int64_t t = 0; t < tasks; t++)                         \
-                ge2_product_##S(                                                                                    \
-                    lib, ge2_least(high, lines - t * high), 1, length, a + t * high * lead, lead, 1, x, 1, 1,       \
-                    c + t * high, 1);                                                                               \
-            ge2_end(&team);                                                                                         \
-        }                                                                                                           \
-        ge2_over(&team);                                                                                            \
-        ge2_products_end(lib);                                                                                      \
-    }
-
-/* A product with one row or one column, of the same arguments as any other; smaller ones, and vectors that
-   are not in one piece, are the BLAS's. */
-#define GE2_PRODUCT_WITH_VECTOR(S, T)                                                                               \
-    GE2_DOTS(S, T, 8, (int)(64 / sizeof(T)))                                                             \
-    GE2_DOTS(S, T, 4, (int)(64 / sizeof(T)))                                                             \
-    GE2_DOTS(S, T, 1, 32)                                                                                           \
+/* One column, or one row, times a matrix whose lines are read as they lie: by their sums, or by a sum of them. */
+#define GE2_PRODUCT_WITH_LINES(S, T, COUNT)                                                                         \
+    GE2_DOTS(S, T, COUNT, (COUNT == 1 ? 32 : (int)(64 / sizeof(T))))                                                \
+    GE2_EACH_LINE(S, T, COUNT)
+#define GE2_PRODUCT_OF_LINES(S, T)                                                                                  \
     GE2_SUM_OF_LINES(S, T)                                                                                          \
-    GE2_EACH_LINE(S, T)                                                                                             \
-    GE2_ALL_LINES(S, T)                                                                                             \
-    GE2_VECTOR_BY_BLAS(S, T)                                                                                        \
-    GE2_CALLER void ge2_product_with_vector_##S(                                                                    \
-        const ge2_services *lib, int threads, int64_t count, int64_t m, int64_t n, int64_t k, const T *a,           \
-        int64_t a_batch, int64_t a_row, int64_t a_column, const T *b, int64_t b_batch, int64_t b_row,               \
-        int64_t b_column, T *c) {                                                                                   \
-        const int large = count == 1 && m * n * k > GE2_TILE_WORK && k > GE2_FEW;                                   \
-        const int middle = count == 1 && m * n * k > GE2_WAKING && lib     ->set_blas_threads != 0;                 \
-        if (large && n == 1 && a_column == 1 && b_row == 1)                                                         \
-            ge2_each_line_##S(threads, m, k, a, a_row, b, c);                                                       \
-        else if (large && m == 1 && a_column == 1 && b_row == 1)                                                    \
-            ge2_each_line_##S(threads, n, k, b, b_column, a, c);                                                    \
-        else if (middle && n == 1 && a_column == 1 && b_row == 1)                                                   \
-            ge2_vector_by_blas_##S(lib, threads, m, k, a, a_row, b, c);                                             \
-        else if (middle && m == 1 && a_column == 1 && b_row == 1)                                                   \
-            ge2_vector_by_blas_##S(lib, threads, n, k, b, b_column, a, c);                                          \
-        else if (large && n == 1 && a_row == 1 && ge2_all_lines_##S(threads, k, m, a, a_column, b, b_row, c))       \
-            return;                                                                                                 \
-        else if (large && m == 1 && b_column == 1 && ge2_all_lines_##S(threads, k, n, b, b_row, a, a_column, c))    \
-            return;                                                                                                 \
-        else                                                                                                        \
-            ge2_products_##S(                                                                                       \
-                lib, threads, count, m, n, k, a, a_batch, a_row, a_column, b, b_batch, b_row, b_column, c);         \
-    }
+    GE2_SUM_OF_PARTS(S, T)                                                                                          \
+    GE2_ALL_LINES(S, T)
 
 #endif

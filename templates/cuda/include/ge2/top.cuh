@@ -164,4 +164,89 @@ GE2_FN K ge2_top_key(K *keys, int *places, int n, int k, Key key) {
     return key_of;
 }
 
+/* Between launches, what is known of the key of a rank is five words: those of ge2_top_found, and the first rank of which
+ * the same is known, whose counts and keys are those of all. */
+enum { GE2_TOP_STATE = 5 };
+
+template <class K>
+GE2_FN ge2_top_found<K> ge2_top_known(const uint64_t *state) {
+    return {(K)state[0], (K)state[1], (int)state[2], (int)state[3], UINT32_MAX};
+}
+
+template <class K>
+GE2_FN bool ge2_top_open(const ge2_top_found<K> &found) {
+    return found.many > GE2_TOP_MOST && found.known != (K)~(K)0;
+}
+
+/* What is known of the keys of RANKS ranks by one digit more, of BITS bits above `left`, after all blocks have counted it.
+ * The first block of a line leaves it in `to`. Returns which ranks are the first of which the same is known. */
+template <int BLOCK, int RANKS, class K>
+GE2_FN void ge2_top_next(
+    ge2_top_found<K> (&found)[RANKS], int (&first)[RANKS], const uint64_t *from, uint64_t *to, const int *counts,
+    int left, int bits, bool writes) {
+    #pragma unroll
+    for (int r = 0; r < RANKS; r++) {
+        found[r] = ge2_top_known<K>(from + r * GE2_TOP_STATE);
+        if (ge2_top_open(found[r])) {
+            const int alike = (int)from[r * GE2_TOP_STATE + 4];
+            const int digit = ge2_top_digit<BLOCK>(counts + alike * GE2_TOP_DIGITS, found[r].rest, found[r].many);
+            found[r].head |= (K)digit << left, found[r].known |= (K)((1 << bits) - 1) << left;
+        }
+        first[r] = r > 0 && found[r].head == found[r - 1].head && found[r].known == found[r - 1].known ? first[r - 1] : r;
+        if (writes && threadIdx.x == 0) {
+            uint64_t *const mine = to + r * GE2_TOP_STATE;
+            mine[0] = found[r].head, mine[1] = found[r].known, mine[2] = (uint64_t)found[r].rest;
+            mine[3] = (uint64_t)found[r].many, mine[4] = (uint64_t)first[r];
+        }
+    }
+}
+
+/* Adds to `counts` how often each digit above `left` is among the keys of which the same is known as of that of a rank. */
+template <int BLOCK, int RANKS, class K, class Key>
+GE2_FN void ge2_top_count_all(
+    int *counts, const ge2_top_found<K> (&found)[RANKS], const int (&first)[RANKS], int n, int left, int bits, Key key) {
+    __shared__ int mine[RANKS][GE2_TOP_DIGITS];
+    for (int t = threadIdx.x; t < RANKS * GE2_TOP_DIGITS; t += BLOCK) mine[0][t] = 0;
+    __syncthreads();
+    ge2_top_each<BLOCK>(n, key, [&](K x, int) {
+        #pragma unroll
+        for (int r = 0; r < RANKS; r++)
+            if (first[r] == r && ge2_top_open(found[r]) && (K)(x & found[r].known) == found[r].head)
+                atomicAdd(&mine[r][(int)(x >> left) & ((1 << bits) - 1)], 1);
+    });
+    __syncthreads();
+    for (int t = threadIdx.x; t < RANKS * GE2_TOP_DIGITS; t += BLOCK)
+        if (mine[0][t]) atomicAdd(counts + t, mine[0][t]);
+}
+
+/* kept[GE2_TOP_MOST] of each rank: the keys of which the same is known, in any order. */
+template <int BLOCK, int RANKS, class K, class Key>
+GE2_FN void ge2_top_keep(
+    K *kept, int *taken, const ge2_top_found<K> (&found)[RANKS], const int (&first)[RANKS], int n, Key key) {
+    ge2_top_each<BLOCK>(n, key, [&](K x, int) {
+        #pragma unroll
+        for (int r = 0; r < RANKS; r++)
+            if (first[r] == r && found[r].many <= GE2_TOP_MOST && (K)(x & found[r].known) == found[r].head)
+                kept[r * GE2_TOP_MOST + atomicAdd(taken + r, 1)] = x;
+    });
+}
+
+/* The key of rank r, of those that were kept. */
+template <int BLOCK, class K>
+GE2_FN K ge2_top_kept(const K *kept, const uint64_t *states, int r) {
+    __shared__ K keys[GE2_TOP_MOST], chosen;
+    const ge2_top_found<K> found = ge2_top_known<K>(states + r * GE2_TOP_STATE);
+    if (found.many > GE2_TOP_MOST) return found.head;
+    const K *const from = kept + (int)states[r * GE2_TOP_STATE + 4] * GE2_TOP_MOST;
+    __syncthreads(); /* all have read those of the rank before */
+    for (int t = threadIdx.x; t < found.many; t += BLOCK) keys[t] = from[t];
+    __syncthreads();
+    const auto place = [](int t) { return t; };
+    ge2_top_rank<BLOCK>(keys, found.many, found.many, (int)threadIdx.x, place, [&](int rank, int t) {
+        if (rank == found.rest - 1) chosen = keys[t];
+    });
+    __syncthreads();
+    return chosen;
+}
+
 #endif
