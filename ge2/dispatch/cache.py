@@ -350,8 +350,11 @@ def trace(
     captured = ["a constant array"] * len(closed.captured)
     entry.writes = changing.writes(entry.title, [*captured, *entry.input_names])
     given = [(names[i], leaves[i]) for i in positions]
-    entry.device = common_place(title(f), [*given, *closed_over(seen, closure)])
-    entry.looked = decisive(closed, seen, frozen | unread(closed, hidden))
+    first = len(closed.captured)
+    idle = unread(entry.graph, first, hidden)  # but for numbers that were taken from them
+    read = [(name, x) for name, x in closed_over(seen, closure) if id(x) not in idle]
+    entry.device = common_place(title(f), [*given, *read])
+    entry.looked = decisive(closed, seen, frozen | unread(closed.graph, first, hidden))
     if key.donated:
         before = len(closed.captured) + len(hidden)
         entry.donated = (*(False,) * before, *(i in key.donated for i in positions))
@@ -412,13 +415,13 @@ def decisive(closed: Closed, seen: Seen, frozen: set[int]) -> list[np.ndarray | 
     return [x.copy() if d else None for x, d in zip(seen.arrays, decided, strict=True)]
 
 
-def unread(closed: Closed, hidden: Sequence[Input]) -> set[int]:
-    """The arrays that the function closes over but the graph does not read, by identity.
+def unread(graph: Graph, first: int, hidden: Sequence[Input]) -> set[int]:
+    """The arrays that the function closes over but the graph does not read, by identity; its inputs
+    from the `first` on stand for them.
 
     Something made of them may stand in the graph as a constant, where code ran that could not be
     given the traced array: such arrays are compared at each call.
     """
-    graph, first = closed.graph, len(closed.captured)
     read = {a for e in graph.eqns for a in e.inputs if type(a) is Var} | set(graph.outputs)
     places = list(zip(hidden, graph.inputs[first : first + len(hidden)], strict=True))
     found = {id(given.source) for given, var in places if var in read}  # by one of its names

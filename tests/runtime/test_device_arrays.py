@@ -61,3 +61,18 @@ def test_memory_of_another_library_is_not_donated(
 def cp(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     with stand_in(monkeypatch) as xp:
         yield xp
+
+
+OFFSETS = np.array([0, 1, -1])
+
+
+def test_numbers_of_an_array_that_a_function_closes_over_may_be_on_the_cpu(cp: Any) -> None:
+    """They are read while it is traced; a change of the array is seen."""
+    f = ge2.jit(lambda x: sum(np.roll(x, int(k)) for k in OFFSETS))
+    x = np.arange(5.0, dtype=np.float32)
+    np.testing.assert_array_equal(f(cp.asarray(x)).get(), x + np.roll(x, 1) + np.roll(x, -1))
+    OFFSETS[1] = 2
+    try:
+        np.testing.assert_array_equal(f(cp.asarray(x)).get(), x + np.roll(x, 2) + np.roll(x, -1))
+    finally:
+        OFFSETS[1] = 1
