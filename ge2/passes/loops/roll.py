@@ -292,7 +292,9 @@ class Rounds:
             traffic = (loops + (left > 0)) * traffic_seconds(stored, tuning)
             return once * (several + left) + tuning.calls * traffic
 
-        best = min((*range(1, self.count // 2 + 1), self.count), key=price)
+        # a GPU's loop is one kernel, or launches the same ones again
+        most = self.count // 2 if self.cache is None else 1
+        best = min((*range(1, most + 1), self.count), key=price)
         return 0 if best == self.count else best
 
     def from_product(self, equations: int) -> Rounds:
