@@ -14,7 +14,6 @@ from ge2.compile.pipeline import rewritten
 from ge2.ops.graphs.loops import RepeatLoop, ScanLoop
 from ge2.passes import TIDY
 from ge2.passes.context import NOTHING, Context, Rolling, Tuning, run
-from ge2.passes.context import TUNING as PASSES
 from ge2.passes.loops.roll import roll
 from ge2.targets.cuda.limits import H200
 
@@ -134,27 +133,24 @@ def test_rounds_of_several_kernels_on_a_gpu_are_rolled_by_their_price(width, rol
     assert loops(layers, ws, x)
 
 
-def test_a_gpus_loop_has_single_iterations():
-    """One kernel has them all, or each is several kernels, however many are taken at once."""
+def test_a_gpus_loop_has_single_iterations_that_fold():
+    """One kernel has them all; of elementwise ones each thread has many in straight code."""
+    e, t = np.ones((300, 16, 8), np.float32), np.ones((8, 8), np.float32)
+
+    def best(e, t):
+        s = e[0]
+        for x in e[1:64]:
+            s = (s[:, :, None] + t).max(1) + x
+        return s
 
     def recursion(e, t):
         s = e[0]
         for x in e[1:]:
-            s = (s[:, :, None] + t).max(1) + x
+            s = np.tanh(s * 0.9 + x * t[0])
         return s
 
-    e, t = np.ones((64, 16, 8), np.float32), np.ones((8, 8), np.float32)
-    graph = run(TIDY, ge2.make_jaxpr(recursion)(e, t).graph)
-    quick = replace(PASSES, rolling=replace(PASSES.rolling, worth=0.01))
-    lengths = [
-        [
-            eqn.op.length
-            for eqn in roll(graph, Context(caps=caps, tuning=quick)).eqns
-            if isinstance(eqn.op, RepeatLoop)
-        ]
-        for caps in (H200, None)
-    ]
-    assert lengths[0] == [62] and max(lengths[1]) < 62
+    assert [loop.length for loop in loops(best, e, t, context=Context(H200))] == [62]
+    assert not loops(recursion, e, t, context=Context(H200)) and loops(recursion, e, t)
 
 
 def test_several_iterations_in_one_of_a_loop_compute_the_same():

@@ -274,14 +274,17 @@ class Rounds:
         return not any(e.op.effect or any(a.type.weak for a in (*e.inputs, *e.outs)) for e in body)
 
     def at_once(self, tuning: Rolling) -> int:
-        """The number of iterations that are to be one of the loop; 0 if all of
-        them are to be one kernel.
+        """The number of iterations that are to be one of the loop; 0 if all of them are to be one kernel,
+        or on a GPU a few, whose threads have what they read of many iterations on its way at once.
         """
         body = self.round(0)
         if any(isinstance(e.op, GraphOp) or not isinstance(e.op, FUSED) for e in body):
             return 1
-        once = compile_seconds(body)
-        if once * self.count < tuning.worth:
+        once, on_gpu = compile_seconds(body), self.cache is not None
+        folds = any(isinstance(e.op, Reduce | ArgReduce) for e in body)
+        if on_gpu and not folds and len(body) * self.count <= tuning.straight:
+            return 0
+        if not (on_gpu and folds) and once * self.count < tuning.worth:
             return 0
         stored = sum(a.type.nbytes for _, a in self.carries.values())
         stored += sum(self.value(0, o, i).type.nbytes for o, i in self.results()[0])
@@ -293,7 +296,7 @@ class Rounds:
             return once * (several + left) + tuning.calls * traffic
 
         # a GPU's loop is one kernel, or launches the same ones again
-        most = self.count // 2 if self.cache is None else 1
+        most = 1 if on_gpu else self.count // 2
         best = min((*range(1, most + 1), self.count), key=price)
         return 0 if best == self.count else best
 
