@@ -239,7 +239,8 @@ class Tuning:
     zeros its own kernel writes. `ranks`: the first or last elements of sorted
     lines, at most, that a GPU folds for, and of lines how long, at least: shorter ones are sorted in
     registers. `selected`: elements of a sorted line of which a GPU selects as many as others do, and
-    how many it selects of a longer one.
+    how many it selects of a longer one; `sought`: elements of lines, too few for a block each, of which
+    all blocks seek so many.
     `first`: the first or last elements of lines, at most, that are found and not sorted, and of lines
     how long, at least; `first_share`: one of so many elements at most, on a GPU and on the CPU, where
     500 of 32000 took longer in a heap than all of them in order.
@@ -271,6 +272,7 @@ class Tuning:
     ranks: tuple[int, int] = (8, 256)
     before_writes: int = 64
     selected: tuple[int, int] = (1024, 4)
+    sought: tuple[int, int] = (1 << 16, 8)
     first: tuple[int, int] = (512, 1024)
     first_share: tuple[int, int] = (8, 128)
 

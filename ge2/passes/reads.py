@@ -72,10 +72,13 @@ def order_statistics(graph: Graph, context: Context = NOTHING) -> Graph:
 
     def most(sort: Eqn) -> int:
         """Returns how many elements of a line are selected at most: a GPU's block selects those of a
-        long line one after another.
+        long line one after another, all blocks those of few such lines some at once.
         """
-        n = sort.inputs[0].type.shape[sort.op.axis]  # type: ignore[attr-defined]
-        return few if context.caps is not None and n > long else context.tuning.statistics
+        (x,), caps, (longer, some) = sort.inputs, context.caps, context.tuning.sought
+        n = x.type.shape[sort.op.axis]  # type: ignore[attr-defined]
+        if caps is None or n <= long:
+            return context.tuning.statistics
+        return some if n >= longer and 2 * x.type.size < n * caps.multiprocessors else few
 
     read = read_slices(graph, sorts)
     found = {

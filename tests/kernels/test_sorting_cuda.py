@@ -118,7 +118,7 @@ def test_equal_keys_and_neighbours_among_ranks_that_all_blocks_seek() -> None:
     chip = planned_by(limits_of("sm_90a"), "top_k", long=2)
     rng = np.random.default_rng(0)
     for x in (np.full(5000, 2.5), np.round(rng.normal(size=(2, 5000))), rng.normal(size=5000)):
-        op = OrderStatistics(x.ndim - 1, (0, 2499, 2500, 4999))
+        op = OrderStatistics(x.ndim - 1, (0, 7, 2499, 2500, 2501, 4999))
         judged(op, x, ShimDevice(seed=1, watch=True, limits=chip), "", BY_ALL)
 
 

@@ -462,16 +462,28 @@ class LargestOfLines:
             rank = f"r == {r} ? (int){size} : {rank}"
         return rank
 
-    def write_ranks(self, grid: Grid) -> tuple[Text, ...]:
+    def write_ranks(self, grid: Grid, first: int = 0) -> tuple[Text, ...]:
+        """Statements that write the element of number `r`, and of so many before."""
         value = f"ge2_sort_value_{SUFFIX[self.t.dtype]}(({key_name(self.key)})~found)"
         grid.result("y", self.outs[0], self.types[0].dtype)
-        to = grid.place("y", (*self.letters, "r"), (*self.to_over[0], self.steps[0]))
-        return (Text(f"y[{to}] = {value};"),)
+        letter = "place" if first else "r"
+        to = grid.place("y", (*self.letters, letter), (*self.to_over[0], self.steps[0]))
+        later = (Text(f"const {grid.whole} place = r + {first};"),) if first else ()
+        return (*later, Text(f"y[{to}] = {value};"))
 
-    def of_ranks_by_all(self, ranks: Sequence[int], part: int) -> Kernels:
+    def of_ranks_by_all(self, ranks: Sequence[int], part: int, most: int) -> Kernels:
         """The same of lines that are too few for all multiprocessors, `part` elements of one or more a
-        block: a launch for each digit of the keys.
+        block, and of `most` ranks at once.
         """
+        kernels, temps = list[CudaKernel](), list[int]()
+        for first in range(0, len(ranks), most):
+            some = self.of_some_by_all(ranks[first : first + most], part, first)
+            kernels += [kernel.shifted(len(temps)) for kernel in some.kernels]
+            temps += some.temps
+        return Kernels(tuple(kernels), tuple(temps))
+
+    def of_some_by_all(self, ranks: Sequence[int], part: int, first: int) -> Kernels:
+        """Elements of some ranks, of which so many come before: a launch for each digit of the keys."""
         size, parts = self.key.itemsize, max(self.parts(part), 1)
         turns = -(-8 * size // DIGIT)
         rooms = (turns << DIGIT) + 1, (turns + 1) * STATE, MOST  # words of counts, states and keys
@@ -479,13 +491,16 @@ class LargestOfLines:
         words = -(-counts // 2)
         given = tuple(Operand("temp", n, (1,)) for n in range(3))
         clear = filling(ArrayType((words,), WORD), None, given[0], self.chip)
-        narrowed = [self.narrowed(ranks, parts, turn, turns, given) for turn in range(turns + 2)]
+        narrowed = [
+            self.narrowed(ranks, parts, turn, turns, given, first) for turn in range(turns + 2)
+        ]
         temps = (words * WORD.itemsize, states * WORD.itemsize, keys * size)
         return Kernels((*clear.kernels, *narrowed), temps)
 
     def narrowed(
-        self, ranks: Sequence[int], parts: int, turn: int, turns: int, given: Sequence[Operand]
-    ) -> CudaKernel:
+        self, ranks: Sequence[int], parts: int, turn: int, turns: int, given: Sequence[Operand],
+        first: int,
+    ) -> CudaKernel:  # fmt: skip
         """Counts a digit of the keys that may be of these ranks; after all digits it keeps these, and at
         last finds which are.
         """
@@ -505,7 +520,7 @@ class LargestOfLines:
         digits = tuple(min(DIGIT, bits - DIGIT * n) for n in range(turns))
         view = Ranking(
             key_name(self.key), grid.whole, "blockIdx.x" if last else "blockIdx.x / parts", split, begin,
-            keyed, self.write_ranks(grid) if last else (), False, grid.block, rank, turn, turns, digits, left,
+            keyed, self.write_ranks(grid, first) if last else (), False, grid.block, rank, turn, turns, digits, left,
         )  # fmt: skip
         kind, blocks = (self.op.name, 1) if last else (f"{self.op.name} of parts", parts)
         name = "top_k/kept" if last else "top_k/narrowed"

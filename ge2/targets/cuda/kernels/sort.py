@@ -295,11 +295,10 @@ class CudaSort(CudaWays):
             ranks, most = problem.op.ranks, tuning.ranks
             short = lines.parts(tuning.part) < 2
             idle = "lines are short, or enough for all multiprocessors" if short else ""
-            many = f"{len(ranks)} elements are more than {most}" if len(ranks) > most else idle
             return (
                 found,
                 Variant(SELECTED, lambda: Kernels((lines.of_ranks(ranks),))),
-                Variant(BY_ALL, lambda: lines.of_ranks_by_all(ranks, tuning.part), many),
+                Variant(BY_ALL, lambda: lines.of_ranks_by_all(ranks, tuning.part, most), idle),
             )
         return (
             found,
@@ -328,7 +327,9 @@ class CudaSort(CudaWays):
         if variant.name in (SELECTED, SHARED, DIGITS):
             busy = min(busy, max(int(lines), 1))
         elif variant.name == BY_ALL:  # random keys are few after two digits
-            launches, moved = -(-8 * t.dtype.itemsize // DIGIT) + 3, 3 * moved
+            assert isinstance(op, OrderStatistics)
+            turns = -(-len(op.ranks) // tuning.ranks)
+            launches, moved = turns * (-(-8 * t.dtype.itemsize // DIGIT) + 3), 3 * turns * moved
         started = busy * tuning.started * caps.limits.clock
         memory = moved / (speed.cached if moved < speed.cache else speed.moved)
         return launches * speed.launch + max(memory, lines * count / started)
