@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from html import escape
@@ -135,7 +136,7 @@ class Explained:
     def head(self) -> Iterator[str]:
         computes = cut(self.computes, OPS) if self.computes else self.kind
         of = f"  of {self.places}" if self.places else ""
-        yield f"{self.name}  {computes}{of}  {' '.join(self.results)}"
+        yield f"{self.name}  {computes}{of}  {each_once(self.results)}"
         moved = f"reads {size_words(self.read)}, writes {size_words(self.written)}"
         yield f"  {moved}, {count_words(self.operations)} operations{self.bound()}"
 
@@ -157,8 +158,7 @@ class Explained:
             yield f"{usage.function if n else 'compiled'}: {usage}"
         for each in self.apart or ():
             yield f"apart from {each.kernel}: {each.reason};"
-            shared = " ".join(each.shared)
-            yield f"    one kernel would save {size_words(each.saves)}, of {shared}"
+            yield f"    one kernel would save {size_words(each.saves)}, of {each_once(each.shared)}"
 
     def as_data(self) -> dict[str, Any]:
         names = (
@@ -252,6 +252,15 @@ STYLE: Final = (
     ".ge2 details details {margin-left:1em} .ge2 summary {cursor:pointer}</style>"
 )
 WORDS: Final = {"taken": "taken", "possible": "or", "refused": "not"}
+
+
+def each_once(words: Sequence[str]) -> str:
+    """Words, and how often each is there.
+
+    >>> each_once(["f32[3]", "f32[3]", "i64[]"])
+    'f32[3] x2 i64[]'
+    """
+    return " ".join(w if n == 1 else f"{w} x{n}" for w, n in Counter(words).items())
 
 
 def option_row(option: Option, by: str, words: bool = True) -> tuple[str, ...]:
