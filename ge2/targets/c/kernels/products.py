@@ -59,10 +59,8 @@ def favoured(dtype: np.dtype, sizes: Sides, tuning: Products) -> bool:
     work = m * n * k
     if not serves(dtype) or min(m, n) < LEAST or work <= tuning.few:
         return False
-    if dtype not in FLOATS or count > 1:
-        return dtype not in FLOATS or work <= tuning.batched
-    if m * n < tuning.results and work >= tuning.packed and k > max(m, n) << 5:
-        return False  # few long sums, whose terms are shared
+    if dtype not in FLOATS or count > 1 or has_few_long_sums(sizes, tuning):
+        return dtype not in FLOATS or (count > 1 and work <= tuning.batched)
     short = min(n, k) <= tuning.short and m >= ROWS
     medium = m >= tuning.tall and work * dtype.itemsize <= tuning.medium
     return work >= tuning.packed and (short or medium)
@@ -73,14 +71,19 @@ def is_better(dtype: np.dtype, sizes: Sides, tuning: Products) -> bool:
     Few rows do not count, so that a smaller batch has the same kernel: long lines have one of theirs.
     """
     _, m, n, k = sizes
-    full = filled(dtype, (1, ROWS, n, k)) >= 0.5
+    full = filled(dtype, (1, ROWS, n, k)) >= 0.5 and not has_few_long_sums(sizes, tuning)
     return dtype in FLOATS and m >= LEAST and m * n * k > tuning.few and full
+
+
+def has_few_long_sums(sizes: Sides, tuning: Products) -> bool:
+    """True of few results with many terms each, which threads share where BLAS multiplies."""
+    m, n, k = sizes[1:]
+    return m * n < tuning.results and m * n * k >= tuning.packed and k > max(m, n) << 5
 
 
 def filled(dtype: np.dtype, sizes: Sides) -> float:
     """The part of the tiles of panels that is multiplied."""
-    _, m, n, _ = sizes
-    width = LINE // dtype.itemsize
+    m, n, width = *sizes[1:3], LINE // dtype.itemsize
     return m * n / (-(-m // ROWS) * ROWS * -(-n // width) * width)
 
 
@@ -498,8 +501,7 @@ class Multiply:
 
 def small(sizes: Sides, few: int) -> bool:
     """True if each of several products is so small that its loops are written for its sizes."""
-    count, *sides = sizes
-    return count > 1 and 0 < math.prod(sides) <= few
+    return sizes[0] > 1 and 0 < math.prod(sizes[1:]) <= few
 
 
 def is_thin(count: int, m: int, n: int, k: int, most: int) -> bool:
