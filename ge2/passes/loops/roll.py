@@ -74,6 +74,7 @@ FUSED = (
     StopGradient,
     Barrier,
 )
+MOVES = (Reduce, ArgReduce, Transpose, Slice, Rev)  # that read what other threads make
 Place = tuple[int, int, int]  # iteration, equation of the iteration, result
 
 
@@ -281,10 +282,11 @@ class Rounds:
         if any(isinstance(e.op, GraphOp) or not isinstance(e.op, FUSED) for e in body):
             return 1
         once, on_gpu = compile_seconds(body), self.cache is not None
-        folds = any(isinstance(e.op, Reduce | ArgReduce) for e in body)
-        if on_gpu and not folds and len(body) * self.count <= tuning.straight:
+        made = {v for e in body for v in e.outs} | {a for _, a in self.carries.values()}
+        waits = any(isinstance(e.op, MOVES) and not made.isdisjoint(e.inputs) for e in body)
+        if on_gpu and not waits and len(body) * self.count <= tuning.straight:
             return 0
-        if not (on_gpu and folds) and once * self.count < tuning.worth:
+        if not (on_gpu and waits) and once * self.count < tuning.worth:
             return 0
         stored = sum(a.type.nbytes for _, a in self.carries.values())
         stored += sum(self.value(0, o, i).type.nbytes for o, i in self.results()[0])
