@@ -162,7 +162,7 @@ def pushed(
     made: dict[Var, set[Var]] | None = None,
 ) -> Graph:
     """The graph with slices before `work` of which nothing else is read, where they `may` be: asked
-    of each equation, with the slices of its result. `made` is told for whose sake each new one is.
+    of each equation, with the slices of its result. `made` takes up which results each new slice is for.
     """
     parts, same = slices_of(graph)
     reads = Counter(

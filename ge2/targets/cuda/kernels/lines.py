@@ -472,8 +472,8 @@ class LargestOfLines:
         return (*later, Text(f"y[{to}] = {value};"))
 
     def of_ranks_by_all(self, ranks: Sequence[int], part: int, most: int) -> Kernels:
-        """The same of lines that are too few for all multiprocessors, `part` elements of one or more a
-        block, and of `most` ranks at once.
+        """The same of lines that are too few for all multiprocessors: `most` ranks at once, in parts of
+        at least `part` elements, a block each.
         """
         kernels, temps = list[CudaKernel](), list[int]()
         for first in range(0, len(ranks), most):
