@@ -36,6 +36,7 @@ from ge2.numpy.promotion import (
     common_shape,
     fit,
     fresh,
+    in_trace,
     lift,
     listed,
     no_scalar,
@@ -342,9 +343,7 @@ def sinc(x: Any) -> Any:
 
 
 def sinc_near_zero(y: Any) -> Any:
-    """sin(y) / y by its series, to the last bit for |y| < 1: the quotient's
-    derivatives cancel there.
-    """
+    """sin(y) / y by its series, exact for |y| < 1: the quotient's derivatives cancel there."""
     square = e.multiply(y, y)
     total: Any = 1 / math.factorial(21)  # a Python number, so that the dtype stays that of y
     for k in range(9, -1, -1):
@@ -413,7 +412,7 @@ def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> A
 def copy(a: Any, order: str = "K", subok: bool = False) -> Any:
     """The same elements in an array of its own."""
     checked_order(order)
-    return fresh(no_scalar(a))
+    return in_trace(fresh(no_scalar(a)))
 
 
 # -------- Arrays joined to one, and one taken to parts.

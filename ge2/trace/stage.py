@@ -42,6 +42,7 @@ from ge2.ops import KNOWN, REPLACED
 from ge2.ops.elementwise import BY_NAME, ConvertElementType
 from ge2.trace.tracer import Closed, Trace, Tracer, check_type, is_traced
 from ge2.trace.views import Argument
+from ge2.trace.writes import OF_REAL_ARRAYS, making_traced, may_be_made_traced
 
 # -------- Graphs made smaller without changing what they compute: equal equations once, unread ones
 # not at all.
@@ -324,8 +325,24 @@ def stage(
     source: Source | None = None,
 ) -> Closed:
     """Traces `f`, a function of flat arrays to a sequence of arrays, all made
-    by the line `source`.
+    by the line `source`; once more, if a real array that it made has no place for a traced value.
     """
+    try:
+        return staged(f, inputs, title, kind, source)
+    except OF_REAL_ARRAYS as error:
+        if not may_be_made_traced(error):
+            raise
+    with making_traced():
+        return staged(f, inputs, title, kind, source)
+
+
+def staged(
+    f: Callable[..., Iterable[Any]],
+    inputs: Sequence[Input],
+    title: str,
+    kind: str,
+    source: Source | None,
+) -> Closed:
     trace = Trace(title or title_of(f), kind)
     trace.source = source
     tracers = [bind(trace, given) for given in inputs]

@@ -1,20 +1,33 @@
-"""The arguments that a function writes: what a trace finds out, what a call
-checks, how they change.
+"""The arrays that a function writes: its arguments, and those that NumPy makes for it.
 
-The graph of such a function yields the last contents of each written argument beside its results.
+Of arguments: what a trace finds out, what a call checks, how they change. The graph of such a
+function yields the last contents of each written argument beside its results.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import wraps
+from threading import Lock, local
+from types import ModuleType
 from typing import Any, Final, NoReturn, final
 
 import numpy as np
 
 from ge2.base.arrays import on_gpu
-from ge2.base.errors import InPlaceError, ReadOnlyError
+from ge2.base.errors import (
+    ConcretizationTypeError,
+    Ge2Error,
+    InPlaceError,
+    ReadOnlyError,
+    TracerArrayConversionError,
+    TracerIntegerConversionError,
+)
 from ge2.base.record import record
-from ge2.base.source import Source, here
+from ge2.base.source import Source, here, is_of_library
 from ge2.trace.tracer import is_traced
 
 WORK: Final[Any] = 10_000  # candidates that a search for a common element may try
@@ -291,3 +304,144 @@ def change(x: Any, value: Any, name: str, title: str) -> None:
         raise InPlaceError(what, where=here(), fix=fix)
     else:
         x[...] = value
+
+
+# -------- Arrays that NumPy makes while a function is traced. `y = np.zeros(3); y[0] = x[0]` writes
+# a traced value into a real array, which cannot hold it. Nor can `np.array([x[0], 1.0])`, nor has a
+# real table an element at a traced index. NumPy asks nobody when it makes an array from no array
+# (NEP 35's `like=` has to be written by the user), nor does `math`. So a function that fails for
+# such a reason is traced once more, and what its own lines make by the functions below is traced
+# from the beginning. Only then: of what NumPy made all is known without a search.
+
+MAKERS: Final = (
+    "array", "asarray", "asanyarray", "ascontiguousarray", "copy", "zeros", "ones", "empty", "full",
+    "zeros_like", "ones_like", "empty_like", "full_like", "eye", "identity", "arange", "linspace",
+)  # fmt: skip
+JOINERS: Final = ("r_", "c_")
+# functions of `math`, by their names in NumPy and in scipy.special where those are others
+OF_NUMPY: Final = {
+    "acos": "arccos", "acosh": "arccosh", "asin": "arcsin", "asinh": "arcsinh", "atan": "arctan",
+    "atan2": "arctan2", "atanh": "arctanh", "pow": "power",
+} | {name: name for name in (
+    "copysign", "cos", "cosh", "degrees", "exp", "expm1", "fabs", "fmod", "hypot", "isfinite",
+    "isinf", "isnan", "log10", "log1p", "log2", "radians", "sin", "sinh", "sqrt", "tan", "tanh",
+)}  # fmt: skip
+OF_SPECIAL: Final = {"erf": "erf", "erfc": "erfc", "gamma": "gamma", "lgamma": "gammaln"}
+TO_INTEGERS: Final = ("ceil", "floor", "trunc")
+# errors of a real array that meets a traced value; `if x > 0`, of their family, has no part in it
+OF_REAL_ARRAYS: Final = (
+    ConcretizationTypeError,
+    InPlaceError,
+    TracerArrayConversionError,
+    TracerIntegerConversionError,
+)
+_here = local()  # `traced`: whether this thread traces a function for the second time
+_lock = Lock()
+_threads: list[int] = []  # as many as trace so
+_originals: dict[tuple[ModuleType, str], Any] = {}
+
+
+def may_be_made_traced(error: Exception) -> bool:
+    """True if a function that failed so may pass where what it makes by NumPy is traced."""
+    return type(error) in OF_REAL_ARRAYS and not makes_traced()
+
+
+def makes_traced() -> bool:
+    return getattr(_here, "traced", False)
+
+
+def for_user() -> bool:
+    """True if what calls the caller is a line of the user's, in a thread that traces so."""
+    return makes_traced() and not is_of_library(sys._getframe(2).f_code.co_filename)
+
+
+@contextmanager
+def making_traced() -> Iterator[None]:
+    """Inside, NumPy's functions that make an array from no traced one make a traced one, where a
+    line of the user's calls them in this thread; other threads and libraries get what they always
+    get.
+    """
+    with _lock:
+        _threads.append(1)
+        if len(_threads) == 1:
+            for (module, name), instead in replacements().items():
+                _originals[module, name] = getattr(module, name)
+                setattr(module, name, instead)
+    _here.traced = True
+    try:
+        yield
+    finally:
+        _here.traced = False
+        with _lock:
+            _threads.pop()
+            if not _threads:
+                for (module, name), original in _originals.items():
+                    setattr(module, name, original)
+
+
+def replacements() -> dict[tuple[ModuleType, str], Any]:
+    """What stands for which function of NumPy's and `math`'s meanwhile."""
+    from ge2 import numpy as ours  # here: they are made of traced values themselves
+    from ge2.numpy.rare import special
+
+    plain = {name: getattr(np, theirs) for name, theirs in OF_NUMPY.items()}
+    plain |= {name: getattr(special, theirs) for name, theirs in OF_SPECIAL.items()}
+    plain |= {name: whole(getattr(np, name)) for name in TO_INTEGERS}
+    plain["log"] = logarithm
+    found: dict[tuple[ModuleType, str], Any] = {
+        (math, name): of_traced(getattr(math, name), instead) for name, instead in plain.items()
+    }
+    for name in MAKERS:
+        found[np, name] = maker(getattr(np, name), getattr(ours, name))
+    for name in JOINERS:
+        found[np, name] = Joiner(getattr(np, name), getattr(ours, name))
+    return found
+
+
+def logarithm(x: Any, base: Any = math.e) -> Any:
+    return np.log(x) if base is math.e else np.log(x) / np.log(base)
+
+
+def whole(rounded: Callable[..., Any]) -> Callable[..., Any]:
+    """As `rounded`, but of integers: `math.floor` gives an int."""
+    return lambda x: rounded(x).astype(np.int64)
+
+
+def maker(original: Callable[..., Any], ours: Callable[..., Any]) -> Callable[..., Any]:
+    """`original`, but `ours` where a line of the user's calls it and `ours` knows how: not for
+    strings, objects and records.
+    """
+
+    @wraps(original)
+    def made(*args: Any, **kwargs: Any) -> Any:
+        if not for_user():
+            return original(*args, **kwargs)
+        try:
+            return ours(*args, **kwargs)
+        except (Ge2Error, TypeError, ValueError):
+            return original(*args, **kwargs)  # or its error, as if nothing had been replaced
+
+    return made
+
+
+def of_traced(original: Callable[..., Any], numpys: Callable[..., Any]) -> Callable[..., Any]:
+    """`original`, but NumPy's function of the same meaning where a line of the user's calls it
+    with a traced value.
+    """
+
+    @wraps(original)
+    def computed(*args: Any) -> Any:
+        return (numpys if any(map(is_traced, args)) and for_user() else original)(*args)
+
+    return computed
+
+
+@final
+class Joiner:
+    """`np.r_` and `np.c_`, which take what they join as an index."""
+
+    def __init__(self, original: Any, ours: Any) -> None:
+        self.original, self.ours = original, ours
+
+    def __getitem__(self, key: Any) -> Any:
+        return (self.ours if for_user() else self.original)[key]

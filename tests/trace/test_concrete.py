@@ -15,7 +15,6 @@ import pytest
 import ge2
 from ge2.base.errors import (
     ConcretizationTypeError,
-    TracerArrayConversionError,
     TracerBoolConversionError,
     TracerIntegerConversionError,
     UnexpectedTracerError,
@@ -152,6 +151,7 @@ def test_looking_from_inside_marks_the_outer_trace() -> None:
 # ----------------------------------------------------------------------------- what cannot be known
 
 
+REAL = np.zeros(3)
 ASKING: list[tuple[str, Callable[[Any], Any], type[Exception], str]] = [
     ("if", lambda x: x if x[0] > 0 else -x, TracerBoolConversionError, "np.where"),
     (
@@ -175,20 +175,16 @@ ASKING: list[tuple[str, Callable[[Any], Any], type[Exception], str]] = [
         "np.where(np.any(x > 1), x, -x)",
     ),
     ("round", lambda x: round(x[0]), TracerIntegerConversionError, "np.rint(x[0]).astype(int)"),
-    ("r_", lambda x: np.r_[0.0, x], TracerArrayConversionError, "ge2.numpy.r_[0.0, x]"),
     ("float", lambda x: float(x[0]), ConcretizationTypeError, "x[0].astype(np.float64)"),
-    ("math", lambda x: math.sin(x[0]), ConcretizationTypeError, "np.sin(x[0])"),
     ("complex", lambda x: complex(x[0]), ConcretizationTypeError, "x[0].astype(np.complex128)"),
     ("item", lambda x: x[0].item(), ConcretizationTypeError, "x[0] itself"),
     ("tolist", lambda x: x.tolist(), ConcretizationTypeError, "x itself"),
-    ("asarray", lambda x: np.asarray(x), TracerArrayConversionError, "ge2.numpy.asarray"),
-    ("array", lambda x: np.array([x[0], 1.0]), TracerArrayConversionError, "np.stack"),
     ("float32", lambda x: np.float32(x[0]), ConcretizationTypeError, "x[0].astype(np.float32)"),
     (
         "real array",
-        lambda x: np.zeros(3).__setitem__(0, x[0]),
+        lambda x: REAL.__setitem__(0, x[0]),
         ConcretizationTypeError,
-        "np.zeros_like",
+        "REAL as an argument, which may be written",
     ),
     ("format", lambda x: f"{x[0]:.3f}", ConcretizationTypeError, "ge2.debug.print"),
     ("in", lambda x: 3.0 in x, TracerBoolConversionError, "np.any(x == 3.0)"),
@@ -238,7 +234,7 @@ def test_what_vmap_shares_is_known() -> None:
     np.testing.assert_array_equal(ge2.vmap(lambda row: row * int(np.argmax(X)))(X), X * 2)
 
 
-LOSSY = ("float", "math", "complex", "item", "tolist", "asarray", "array", "float32", "real array")
+LOSSY = ("float", "complex", "item", "tolist", "float32", "real array")
 lossy = pytest.mark.parametrize("f", [a[1] for a in ASKING if a[0] in LOSSY], ids=LOSSY)
 
 

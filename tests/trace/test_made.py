@@ -1,0 +1,179 @@
+"""Arrays that NumPy makes in a traced function: written, of traced values, read at traced places."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ge2
+from ge2.errors import InPlaceError, TracerBoolConversionError, TracerIntegerConversionError
+from ge2.trace import writes
+
+X = np.array([1.5, -2.0, 3.0])
+OUTER = np.zeros(3)
+
+
+def filled(x: Any) -> Any:
+    y = np.zeros(4)
+    y[1:] = x
+    y[0] = x[0] * x[1]
+    return y
+
+
+def added(x: Any) -> Any:
+    y = np.ones_like(OUTER)
+    y += x
+    np.multiply(y, x, out=y)
+    return y
+
+
+def grown(x: Any) -> Any:
+    rows = [np.array([x[i], i, x[i] ** 2]) for i in range(3)]
+    return np.array(rows) + np.array([[0, 1, 2]], dtype=np.float32)
+
+
+def joined(x: Any) -> Any:
+    return np.r_[0.0, x, np.arange(2)], np.c_[x, np.empty(3) * 0 + 1]
+
+
+def looked_up(x: Any) -> Any:
+    table = np.linspace(0, 1, 7)
+    return table[np.clip(x, 0, 6).astype(int)] + np.array([1, 2, 3])[int(np.argmax(OUTER))]
+
+
+def permuted(x: Any) -> Any:
+    places = np.arange(3)
+    places[np.argmin(x)] = 0
+    return x[places]
+
+
+def scalars(x: Any) -> Any:
+    y = np.full((2, 2), 0.5)
+    y[0, 0] = math.sin(x[0]) + math.atan2(x[1], 2) * math.pi
+    y[1, 0] = math.log(x[2], 3) + math.log(x[0]) + math.erf(x[1])
+    y[0, 1] = x[math.floor(x[0])] + math.sqrt(2)
+    return y
+
+
+def copied(x: Any) -> Any:
+    y = np.copy(OUTER)
+    y[1] = x[2]
+    return y + OUTER, np.asarray(x), np.eye(3) @ x
+
+
+FUNCTIONS = (filled, added, grown, joined, looked_up, permuted, scalars, copied)
+each = pytest.mark.parametrize("f", FUNCTIONS, ids=lambda f: f.__name__)
+
+
+def same(found: Any, wanted: Any) -> None:
+    for a, b in zip(ge2.tree.leaves(found), ge2.tree.leaves(wanted), strict=True):
+        assert a.dtype == b.dtype
+        np.testing.assert_allclose(a, b, rtol=1e-12)
+
+
+@each
+def test_it_means_what_numpy_means(f: Callable[[Any], Any]) -> None:
+    same(ge2.jit(f)(X), f(X))
+    assert not OUTER.any()
+
+
+@each
+def test_under_vmap_each_row_has_its_own(f: Callable[[Any], Any]) -> None:
+    rows = np.stack([X, X + 0.25, X - 0.5])
+    wanted = [np.stack(parts) for parts in zip(*[ge2.tree.leaves(f(row)) for row in rows])]  # noqa: B905
+    same(ge2.vmap(f)(rows), wanted)
+
+
+@pytest.mark.parametrize("f", [filled, added, grown, scalars])
+def test_a_derivative_flows_through_it(f: Callable[[Any], Any]) -> None:
+    step = 1e-6
+    wanted = [(f(X + d).sum() - f(X - d).sum()) / (2 * step) for d in step * np.eye(3)]
+    for grad in (ge2.grad, lambda g: ge2.jit(ge2.grad(g))):
+        np.testing.assert_allclose(grad(lambda x: f(x).sum())(X), wanted, rtol=1e-7)
+
+
+def test_a_function_that_needs_it_not_is_traced_once_and_keeps_real_arrays() -> None:
+    met: list[Any] = []
+
+    def f(x: Any) -> Any:
+        met.append(np.array([1.0, 2.0, 3.0]))
+        return x * met[-1]
+
+    ge2.jit(f)(X)
+    assert [type(y) for y in met] == [np.ndarray]
+
+
+def test_strings_objects_and_sizes_are_numpys() -> None:
+    def f(x: Any) -> Any:
+        y = np.zeros(x.shape[0])
+        y[0] = x[0]
+        names = np.array(["a", "b"])
+        assert type(names) is np.ndarray
+        assert type(np.empty(2, dtype=object)) is np.ndarray
+        assert math.sqrt(4.0) == 2.0
+        return y
+
+    np.testing.assert_array_equal(ge2.jit(f)(X), [1.5, 0, 0])
+
+
+def test_the_real_one_is_called_by_libraries_and_by_other_threads() -> None:
+    both, found = Barrier(2), []
+
+    def f(x: Any) -> Any:
+        y = np.zeros(3)
+        y[0] = x[0]
+        if writes.makes_traced():
+            both.wait(10)
+            both.wait(10)
+            assert np.atleast_1d([1.0]).sum() == 1  # a function of NumPy's that makes an array
+        return y
+
+    def other() -> None:
+        both.wait(10)
+        found.append((np.zeros is not ORIGINAL, type(np.zeros(2)), type(np.r_[1, 2])))
+        both.wait(10)
+
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(other)
+        ge2.jit(f)(X)
+        waiting.result(10)
+    assert found == [(True, np.ndarray, np.ndarray)]
+    assert np.zeros is ORIGINAL
+
+
+ORIGINAL = np.zeros
+
+
+def test_numpy_is_as_before_after_a_function_that_fails_twice() -> None:
+    def f(x: Any) -> Any:
+        y = np.zeros(3)
+        y[0] = x[0]
+        OUTER[0] = x[1]
+        return y
+
+    with pytest.raises(TypeError, match="OUTER as an argument, which may be written"):
+        ge2.jit(f)(X)
+    assert np.zeros is ORIGINAL
+    assert math.sin is MATHS
+
+
+MATHS = math.sin
+
+
+@pytest.mark.parametrize(
+    ("f", "error"),
+    [
+        (lambda x: np.zeros(int(x[0])), TracerIntegerConversionError),
+        (lambda x: np.zeros(3) if x[0] > 1 else x, TracerBoolConversionError),
+        (lambda x: np.add(x, 1, out=OUTER), InPlaceError),
+    ],
+)
+def test_what_no_array_of_ours_mends_is_still_an_error(f: Any, error: type[Exception]) -> None:
+    with pytest.raises(error, match="try"):
+        ge2.jit(f)(X)
