@@ -38,6 +38,7 @@ from ge2.passes.indices import (
 from ge2.passes.linear_algebra import factors as factors_of
 from ge2.passes.linear_algebra import (
     half_results,
+    narrow_operands,
     products_to_sums,
     solves,
     thin_products,
@@ -154,7 +155,7 @@ PIPELINES: Final[dict[str, tuple[Pass, ...]]] = {
         contractions, constants_late, writes, grounded, reads_first, with_copies, views_first, checked_early,
     ),
     "cuda": (
-        *FIRST, sorted_reads, few_ranks, order_statistics, online_sums, half_results, fp8_products,
+        *FIRST, sorted_reads, few_ranks, order_statistics, online_sums, narrow_operands, half_results, fp8_products,
         same_axes, recompute, tiny_products, mirrored, short_sums, joined_products, roll, whole,
         stack, stack_all, products_outside, sums_after, scans_of_slices, slices_first, gated_products, join_scatters,
         sums_of_zeros, repeated_updates, products_to_sums, fuse, split_live_ranges, contractions, indexed, drawn,
@@ -173,10 +174,10 @@ LIMITED: Final[dict[str, tuple[Pass, ...]]] = {
         constants_late, writes, grounded, reads_first, with_copies, views_first, checked_early,
     ),
     "cuda": (
-        sorted_reads, few_ranks, order_statistics, online_sums, half_results, fp8_products, tiny_products, mirrored,
-        short_sums, whole, stack, scans_of_slices, slices_first, join_scatters, sums_of_zeros, repeated_updates,
-        products_to_sums, fuse, indexed, drawn, resident, moves_inside, rows_inside, constants_late, reads_first,
-        with_copies, views_first,
+        sorted_reads, few_ranks, order_statistics, online_sums, narrow_operands, half_results, fp8_products,
+        tiny_products, mirrored, short_sums, whole, stack, scans_of_slices, slices_first, join_scatters, sums_of_zeros,
+        repeated_updates, products_to_sums, fuse, indexed, drawn, resident, moves_inside, rows_inside, constants_late,
+        reads_first, with_copies, views_first,
     ),
 }
 # fmt: on

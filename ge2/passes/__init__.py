@@ -17,7 +17,7 @@ from ge2.passes.indices import Wrap as Wrap
 from ge2.passes.linear_algebra import Lu as Lu
 from ge2.passes.linear_algebra import LuSolve as LuSolve
 from ge2.passes.loops import trim
-from ge2.passes.simplify import inline, simplify, strong
+from ge2.passes.simplify import forward_writes, inline, simplify, strong
 from ge2.passes.take_to_mask import Index as Index
 from ge2.passes.take_to_mask import join, match
 
@@ -36,4 +36,14 @@ TABLE = ChainMap(LATER, KNOWN)  # what the text of a graph may name after all pa
 
 # The same for every target, before loops are found in straight code and regions are formed. What a
 # loop holds that becomes part of a kernel is rewritten by these.
-TIDY: tuple[Pass, ...] = (strong, counted, inline, trim, simplify, fold, match, join)
+TIDY: tuple[Pass, ...] = (
+    strong,
+    counted,
+    inline,
+    trim,
+    simplify,
+    forward_writes,
+    fold,
+    match,
+    join,
+)

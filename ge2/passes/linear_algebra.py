@@ -330,6 +330,42 @@ def spelt_out(eqn: Eqn) -> list[Eqn]:
     return [*made, Eqn(ReduceSum(last), (product,), (out,), eqn.source)]
 
 
+# -------- Products of float32 operands that are half types made wide are products of those.
+# dot_general (convert[float32] a:bf16) (convert[float32] b:bf16) -> dot_general[out=float32] a b
+# The product of two such numbers is exact in float32, and the sum is of float32 as before. So a
+# program that rounds its operands itself, to have mixed precision, has tensor cores.
+
+
+def narrow_operands(graph: Graph) -> Graph:
+    """The graph whose products read operands of half types as they are, not made wide before."""
+    makers, eqns = makers_of(graph), list[Eqn]()
+    if not any(type(e.op) is DotGeneral for e in graph.eqns):
+        return graph
+
+    def narrow(x: Atom, made: list[Eqn]) -> Atom | None:
+        """What `x` is, but for its dtype, before it was made wide; a view is one of that."""
+        eqn = makers.get(x)
+        if eqn is None or len(eqn.inputs) != 1:
+            return None
+        (of,) = eqn.inputs
+        if isinstance(eqn.op, ConvertElementType):
+            return of if of.type.dtype in HALF and x.type.dtype == FLOAT32 else None
+        inner = narrow(of, made) if eqn.op.is_view else None
+        return None if inner is None else applied(made, eqn.op, inner, source=eqn.source)
+
+    for eqn in graph.eqns:
+        op = eqn.op
+        if isinstance(op, DotGeneral) and op.precision in (None, "tf32", "bf16") and op.out is None:
+            made: list[Eqn] = []
+            a, b = (narrow(x, made) for x in eqn.inputs)
+            if a is not None and b is not None and a.type.dtype == b.type.dtype:
+                product = replace(op, precision=None, out=FLOAT32)
+                eqns += [*made, Eqn(product, (a, b), eqn.outs, eqn.source)]
+                continue
+        eqns.append(eqn)
+    return without_dead_code(Graph(graph.inputs, tuple(eqns), graph.outputs, graph.consts))
+
+
 # -------- Products of mixed precision whose float32 results would be stored between kernels give
 # low ones.
 # `ge2.autocast` makes products of half types with float32 results (precision "half"). What follows

@@ -82,14 +82,19 @@ def slices_first(graph: Graph, context: Context = NOTHING) -> Graph:
     return pushed(graph, may, made=made)
 
 
+FOUND = 5  # instructions of a load whose place is compared with ends
+
+
 @final
 class Windows:
     """The cheap work that its windows may as well do themselves: `made` has the instructions for an
-    element of a value, and the large arrays in memory that it is made of.
+    element of a value, loads among them, and the large arrays in memory that it is made of.
     """
 
     def __init__(self, graph: Graph, most: int) -> None:
         self.most, self.made = most, dict[Var, tuple[int, frozenset[Var]]]()
+        # where a part of what is joined or padded lies is found out at each place
+        joined = {y for e in graph.eqns if isinstance(e.op, Concatenate | Pad) for y in e.outs}
         slices = Counter(e.inputs[0] for e in graph.eqns if isinstance(e.op, Slice))
         for eqn in graph.eqns:
             (y, *_) = eqn.outs or (None,)
@@ -97,6 +102,8 @@ class Windows:
                 continue
             given = [self.of(a) for a in {*eqn.inputs} if isinstance(a, Var)]
             instructions = eqn.op.cost.instructions + sum(n for n, _ in given)
+            if isinstance(eqn.op, Slice) and eqn.inputs[0] not in self.made:
+                instructions += FOUND if eqn.inputs[0] in joined else 1
             if (slices[y] - 1) * instructions <= most:
                 self.made[y] = instructions, frozenset[Var]().union(*(each for _, each in given))
 

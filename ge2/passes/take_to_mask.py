@@ -412,6 +412,7 @@ class Linked:
         self.reshapes: list[Eqn] = []
         self.pairs: list[tuple[Hashable, Hashable]] = []  # what is one
         self.outside: list[tuple[Linking, Eqn]] = []  # what is read of what comes from elsewhere
+        self.whole: set[Hashable] = set()  # axes of what is joined: read where its parts are
         late = after_products(graph)
         for eqn in (e for e in graph.eqns if late.isdisjoint(e.outs)):
             self.take(eqn)
@@ -420,8 +421,12 @@ class Linked:
             return
         for pair in self.pairs:
             self.join(*pair)
+        moved = {y for e in graph.eqns if isinstance(e.op, Concatenate | Pad) for y in e.outs}
         for (x, a, d), eqn in self.outside:  # one loop reads it with the same axes everywhere
-            self.join((x, self.first(eqn.outs[0]), a), (eqn.outs[0], within_of(eqn), d))
+            self.join((x, self.first(eqn.outs[0]), a), (node := (eqn.outs[0], within_of(eqn), d)))
+            if x in moved:
+                self.whole.add(node)
+        self.whole = {*map(self.first, self.whole)}
         while self.spread():
             pass
         self.wanted = self.between()
@@ -458,9 +463,7 @@ class Linked:
                 self.outside.append(((x, a, d), eqn))
 
     def spread(self) -> bool:
-        """Cuts both sides of each reshape where one is cut, but for those that cannot be so; True if
-        there were new places.
-        """
+        """Cuts both sides of each reshape where one is cut and it can be; True of new places."""
         before = sum(map(len, self.cuts.values()))
         self.reshapes = [e for e in self.reshapes if self.carried(e)]
         return sum(map(len, self.cuts.values())) > before
@@ -476,15 +479,14 @@ class Linked:
                 exact = all(p % behind == 0 for p in all_of_it if behind < p < behind * n)
                 new = found.setdefault(node, {*self.cuts.get(node, ())})
                 new |= inner
+                exact = exact and not (new and node in self.whole)
                 if not exact or any(a % b for a, b in pairwise([n, *sorted(new, reverse=True)])):
                     return False
         self.cuts.update(found)
         return True
 
     def places(self, v: Atom, axes: Dims) -> list[tuple[Hashable, int, int, set[int]]]:
-        """Axes of a value that are side by side: which each is, its size, the elements behind it, and
-        those behind its end and all of its cuts.
-        """
+        """Adjacent axes of a value: node, size, elements behind it, behind its end and its cuts."""
         found, behind = list[tuple[Hashable, int, int, set[int]]](), 1
         for a in reversed(axes):
             n, node = v.type.shape[a], self.first((v, "of", a))
