@@ -54,6 +54,7 @@ from ge2.passes.fusion_group import (
 )
 
 NO_AXES: frozenset[int] = frozenset()
+VIEWS: Final = (BroadcastInDim, Transpose, Reshape, Iota)
 BETWEEN: Final = "another step reads from the one and is read by the other"
 
 
@@ -122,12 +123,12 @@ class Fusion:
 
     def view(self, eqn: Eqn) -> bool:
         op = eqn.op
+        if not isinstance(op, VIEWS):
+            return False
         if isinstance(op, Iota):
             self.view_eqns[eqn.outs[0]] = eqn
             self.level[eqn.outs[0]] = 0
             return True
-        if not isinstance(op, BroadcastInDim | Transpose | Reshape):
-            return False
         (x,), (out,) = eqn.inputs, eqn.outs
         if not isinstance(x, Var) or x.type.weak:
             return False
@@ -152,13 +153,14 @@ class Fusion:
         root = self.home[var] = leader(self.leaders, found)
         return root
 
-    def level_of(self, var: Var) -> int:
+    def made_at(self, var: Var) -> tuple[Group | None, int]:
+        """The group that makes a value, if one does, and its level, or that of the value."""
         group = self.group(var)
-        return self.level.get(var, 0) if group is None else group.level
+        return group, self.level.get(var, 0) if group is None else group.level
 
     def bases(self, eqn: Eqn) -> list[Var]:
         """The values that an equation reads, each itself or what it is a view of."""
-        return [self.source(a)[0] for a in eqn.inputs if isinstance(a, Var)]
+        return [self.source(a)[0] for a in eqn.inputs if type(a) is Var]
 
     def reads_inside(self, eqn: Eqn) -> bool:
         """True for a gather at indices that regions make: it may read where they are known.
@@ -180,7 +182,7 @@ class Fusion:
     def alone(self, eqn: Eqn) -> None:
         """An equation that no region takes."""
         bases = self.bases(eqn)
-        level = max(map(self.level_of, bases), default=0)
+        level = max([self.made_at(base)[1] for base in bases], default=0)
         if not on_host(eqn):  # which reads what no group makes, and is done before any runs
             level += 1
         if eqn.op.effect:
@@ -198,21 +200,21 @@ class Fusion:
         reduces = folds(eqn.op)
         shape = eqn.inputs[0].type.shape if reduces else eqn.outs[0].type.shape
         uses: Uses = [self.source(a) for a in elements_of(eqn) if type(a) is Var]
-        one = Incoming(index, eqn, uses, shape, self.tables(eqn), reduces, picked(eqn), costly(eqn))
-        made = [
-            g for var, _ in uses if (g := self.group(var)) is not None and g is not self.scalars
-        ]
+        groups = [self.group(var) for var, _ in uses]
+        made = [g for g in groups if g is not None and g is not self.scalars]
         producers = self.with_numbers(eqn, uses, made)
         siblings = [
             leader(self.leaders, g)
             for var, _ in uses
             if shape and (g := self.readers.get(var)) is not None and not self.waits(eqn, made)
         ]
+        tables = self.tables(eqn)
+        read = [self.made_at(var) for var in (*tables, *[v for v, _ in uses])]
+        one = Incoming(index, eqn, uses, shape, tables, read, reduces, picked(eqn), costly(eqn))
         near = dict.fromkeys([*sorted(producers, key=lambda g: -g.level), *siblings])
         home = next((group for group in near if self.joined(group, one)), None)
         if home is None:
-            read = [*one.tables, *(var for var, _ in uses)]
-            level = 1 + max(map(self.level_of, read), default=0)
+            level = 1 + max([level for _, level in read], default=0)
             home = Group(level, self.tuning, self.parts.get(index, 0))
             self.joined(home, one)
         for var, dims in uses:
@@ -231,8 +233,11 @@ class Fusion:
 
     def with_numbers(self, eqn: Eqn, uses: Uses, made: Sequence[Group]) -> dict[Group, None]:
         """The groups that are read from: numbers that one equation alone reads become part of another."""
+        numbers = [g for g in made if not (g.axes or g.consumers)]
+        if len(numbers) == len(made) or not numbers:
+            return dict.fromkeys(made)
         into = max((g for g in made if g.axes), key=lambda g: g.level, default=None)
-        for group in [g for g in made if into and not (g.axes or g.consumers)]:
+        for group in numbers if into else ():
             if into and any(v in group.made and self.only.get(v) is eqn for v, _ in uses):
                 self.merge(into, group)
         return dict.fromkeys(leader(self.leaders, g) for g in made)
@@ -258,11 +263,9 @@ class Fusion:
     def joined(self, group: Group, one: Incoming) -> bool:
         """Puts an equation into a group, if it fits."""
         level, index, eqn, uses, shape = group.level, one.index, one.eqn, one.uses, one.shape
-        for var in (*one.tables, *[var for var, _ in uses]):
-            found = self.group(var)
-            if found is not group:
-                before = self.level.get(var, 0) if found is None else found.level
-                level = max(level, 1 + before)
+        for found, before in one.read:
+            if found is not group and before >= level:
+                level = 1 + before
         if (
             group.full(one.reduces)
             or not group.made.isdisjoint(one.tables)
@@ -379,7 +382,7 @@ class Fusion:
         numbers, few = count(1), self.tuning.members // (1 + 4 * self.tuning.array)
         groups = dict.fromkeys(leader(self.leaders, g) for g in self.group_of.values())
         large = [g for g in groups if len(g.entries) > few]  # hardly any equation moves more arrays
-        readers = self.reading() if large else {}
+        readers = self.reading({v for g in large for v in g.made})
         for group in large:
             entries = when_needed(sorted(group.entries), self.graph, self.bases)
             lengths, most = self.lengths(group, entries, readers), self.tuning.members
@@ -399,26 +402,24 @@ class Fusion:
             eqn = self.graph.eqns[index]
             read = {v for v in self.bases(eqn) if v.type.size > 1 and v not in seen}
             stored = [v for v in eqn.outs if not readers.get(v, inside) <= inside]
-            rooms = (
-                tuning.conversion if v.type.dtype in HALF else tuning.array
-                for v in (*read, *stored)
-            )
-            found.append(1 + sum(rooms))
+            halves = sum(v.type.dtype in HALF for v in (*read, *stored))
+            arrays = len(read) + len(stored) - halves
+            found.append(1 + tuning.conversion * halves + tuning.array * arrays)
             seen |= read
         return found
 
-    def reading(self) -> dict[Atom, set[Group | None]]:
-        """The groups that read each value, itself or by a view; None is the caller, or an equation
-        of no group.
+    def reading(self, values: set[Atom]) -> dict[Atom, set[Group | None]]:
+        """The groups that read each of some values, itself or by a view; None is the caller, or an
+        equation of no group.
         """
         found: dict[Atom, set[Group | None]] = {}
-        for index, eqn in enumerate(self.graph.eqns):
+        for index, eqn in enumerate(self.graph.eqns if values else ()):
             if not (eqn.outs and eqn.outs[0] in self.view_eqns):
-                group = self.group_of.get(index)
-                home = None if group is None else leader(self.leaders, group)
-                for v in self.bases(eqn):
+                for v in values.intersection(self.bases(eqn)):
+                    group = self.group_of.get(index)
+                    home = None if group is None else leader(self.leaders, group)
                     found.setdefault(v, set()).add(home)
-        for a in self.graph.outputs:
+        for a in self.graph.outputs if values else ():
             if isinstance(a, Var):
                 found.setdefault(self.source(a)[0], set()).add(None)
         return found

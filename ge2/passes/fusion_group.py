@@ -6,9 +6,8 @@ import math
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
-from itertools import accumulate, count
-from operator import eq
-from typing import Any, TypeVar, final
+from itertools import accumulate
+from typing import Any, Final, TypeVar, final
 
 import numpy as np
 
@@ -17,7 +16,6 @@ from ge2.base.record import mutable
 from ge2.ir import Atom, Dims, Eqn, Graph, Op, Var
 from ge2.ir.graph import BRANCHING
 from ge2.ops.elementwise import SHIFT_LEFT, SHIFT_RIGHT, ConvertElementType
-from ge2.ops.graphs.region import readers_of
 from ge2.ops.index import Gather
 from ge2.ops.pointlike import Pointlike
 from ge2.ops.reduce import ArgReduce, Reduce, kept
@@ -29,6 +27,8 @@ from ge2.passes.context import Fusion
 
 
 NONE = -1  # in place of an axis: of size 1
+FOLDS: Final = (Reduce, ArgReduce)
+JOINS: Final = (Pad, Concatenate)
 
 Uses = Sequence[
     tuple[Var, Dims]
@@ -125,7 +125,7 @@ class Group:
         of one length can be one.
         """
         for var, dims in uses:
-            if var in self.made and len(dims) == len(shape) and all(map(eq, dims, count())):
+            if var in self.made and dims == whole(len(shape)):
                 # in the same orientation, without axes of size 1: the usual case
                 entry = self.embed[var]
                 return entry if self.agrees(uses, entry) else None
@@ -163,27 +163,31 @@ class Group:
 
     def agrees(self, uses: Uses, entry: Dims) -> bool:
         """True if all values made here have the axes by which an equation with that entry reads them."""
-        return all(
-            var not in self.made or self.embed[var] == seen_from(entry, dims) for var, dims in uses
-        )
+        made = [(var, dims) for var, dims in uses if var in self.made]
+        return all(self.embed[var] == seen_from(entry, dims) for var, dims in made)
 
     def closes(self, uses: Uses) -> frozenset[int]:
         """The axes that become whole when these values are read inside."""
-        over = [self.folded[var] for var, _ in uses if var in self.folded]
+        folded = self.folded
+        over = [folded[var] for var, _ in uses if var in folded] if folded else []
         return self.whole.union(*over) if over else self.whole
 
     def with_axes(self, entry: Dims, shape: Dims) -> dict[int, int]:
         """The axes, with those of an equation."""
-        new = {a: n for a, n in zip(entry, shape, strict=True) if a != NONE and a not in self.axes}
-        return {**self.axes, **new} if new else self.axes
+        axes = self.axes
+        if axes.keys() >= {*entry} - {NONE}:
+            return axes
+        new = {a: n for a, n in zip(entry, shape, strict=True) if a != NONE and a not in axes}
+        return {**axes, **new}
 
     def add(self, index: int, var: Var, entry: Dims, out: Dims, uses: Uses) -> None:
         """Takes in an equation whose `entry` is that of `place`; `out` are
         the axes of its result.
         """
         self.entries[index] = entry
+        made = self.made
         for x, dims in uses:
-            if x not in self.made:
+            if x not in made:
                 self.read(x, seen_from(entry, dims))
         self.embed[var] = out
         self.made.add(var)
@@ -199,7 +203,8 @@ class Group:
 @mutable
 class Incoming:
     """An equation that is to be in a group, and what each group is asked of it: `tables` are read at
-    indices, `picked` and `costly` are numbers of elements.
+    indices, `read` are the groups that make what it reads, with their levels, or None with that of
+    the value; `picked` and `costly` are numbers of elements.
     """
 
     index: int
@@ -207,6 +212,7 @@ class Incoming:
     uses: Uses
     shape: Dims
     tables: list[Var]
+    read: Sequence[tuple[Group | None, int]]
     reduces: bool
     picked: int
     costly: int
@@ -243,6 +249,8 @@ def bind(found: list[int | None], taken: set[int], at: Dims, dims: Dims) -> bool
 
 def seen_from(entry: Dims, dims: Dims) -> Dims:
     """The axes of an operand, given those of the result."""
+    if dims == whole(len(entry)):
+        return entry
     return tuple([NONE if d == NONE else entry[d] for d in dims])
 
 
@@ -328,6 +336,12 @@ def dims_of(op: Op, x: Var | Any, out: Dims) -> Dims | None:
 
 
 @cache
+def whole(ndim: int) -> Dims:
+    """The axes of a result, as an operand in the same orientation has them."""
+    return tuple(range(ndim))
+
+
+@cache
 def plain(shape: Dims) -> Dims:
     """A value as a view of itself."""
     return tuple(NONE if n == 1 else d for d, n in enumerate(shape))
@@ -342,7 +356,7 @@ def fusible(eqn: Eqn) -> bool:
 
 
 def folds(op: Op) -> bool:
-    return isinstance(op, Reduce | ArgReduce)
+    return isinstance(op, FOLDS)
 
 
 def elements_of(eqn: Eqn) -> Sequence[Atom]:
@@ -478,16 +492,27 @@ def shifted_multiples(graph: Graph) -> dict[int, int]:
     """A number each for equations whose results are only padded or joined, and are made of one array by
     little more than smaller ones: where there are several of an array, who reads those reads it, shifted.
     """
-    readers, results, found = readers_of(graph), {*graph.outputs}, dict[Atom, list[int]]()
+    moved, found = only_joined(graph), dict[Atom, list[int]]()
+    if not moved:
+        return {}
     small = {e.outs[0] for e in graph.eqns if isinstance(e.op, BroadcastInDim)}
     made = {v for e in graph.eqns if fusible(e) for v in e.outs}
     for n, e in enumerate(graph.eqns):
-        if isinstance(e.op, Pointlike) and fusible(e) and e.outs[0] not in results:
+        if isinstance(e.op, Pointlike) and e.outs[0] in moved and fusible(e):
             large = [a for a in e.inputs if a not in small and a.type.shape]
-            moved = all(isinstance(r.op, Pad | Concatenate) for r in readers.get(e.outs[0], ()))
-            if len(large) == 1 and large[0] in made and moved:
+            if len(large) == 1 and large[0] in made:
                 found.setdefault(large[0], []).append(n)
     return {n: -1 - n for each in found.values() if len(each) > 1 for n in each}
+
+
+def only_joined(graph: Graph) -> set[Atom]:
+    """The values that are read only to be padded or joined."""
+    found = {a for e in graph.eqns if isinstance(e.op, JOINS) for a in e.inputs if type(a) is Var}
+    found.difference_update(graph.outputs if found else ())
+    for e in graph.eqns if found else ():
+        if not (isinstance(e.op, JOINS) or found.isdisjoint(e.inputs)):
+            found.difference_update(e.inputs)
+    return set[Atom](found)
 
 
 def when_needed(
