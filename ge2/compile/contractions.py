@@ -112,7 +112,8 @@ class Contractions:
         self.reads = Counter([*(a for e in graph.eqns for a in e.inputs), *graph.outputs])
         self.first: dict[Atom, int] = {}  # the equation that reads a value first
         for n, e in enumerate(graph.eqns):
-            self.first.update((a, n) for a in e.inputs if a not in self.first)
+            for a in e.inputs:
+                self.first.setdefault(a, n)
         self.known: dict[tuple[Problem, Catalog], Choice] = {}
         # what is in place of an equation, by its identity
         self.instead: dict[int, Sequence[Eqn]] = {}

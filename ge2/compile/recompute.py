@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Final, final
 
 from ge2.base.arrays import HALF
-from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Var, makers_of, renamed
+from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Var, makers_of, rename, renamed
 from ge2.ops.elementwise import ConvertElementType
 from ge2.ops.graphs.region import Region
 from ge2.ops.shape import Barrier
@@ -254,7 +254,7 @@ class Flat:
             self.barrier(env, [v for v in graph.inputs if v in read], eqn.inputs)
         names = dict(zip(graph.outputs, eqn.outs, strict=True))
         for e in graph.eqns:
-            inputs = tuple(env.get(a, a) for a in e.inputs)
+            inputs = rename(env, e.inputs)  # type: ignore[arg-type]
             if rounds_nothing(e) and e.outs[0] not in names:
                 env[e.outs[0]] = inputs[0]
                 continue
@@ -303,8 +303,8 @@ def is_compared(reader: Eqn, v: Var) -> bool:
     """True if a region asks where an input, or what it makes of it, equals something."""
     graph = region_of(reader).graph
     found = {graph.inputs[reader.inputs.index(v)]}
-    for e in graph.eqns:
-        if not found.isdisjoint(a for a in e.inputs if isinstance(a, Var)):
+    for e in graph.eqns if any(map(compares, graph.eqns)) else ():
+        if not found.isdisjoint([a for a in e.inputs if isinstance(a, Var)]):
             if compares(e):
                 return True
             found.update(e.outs)

@@ -330,12 +330,12 @@ class Literal:
     key: tuple[object, ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        value = self.value
-        if value != value:
-            bits: object = repr(value)  # NaNs differ in bits that mean nothing
-        else:
-            bits = value.tobytes() if isinstance(value, np.generic) else repr(value)
-        object.__setattr__(self, "key", (bits, self.type))
+        value, t = self.value, self.type
+        # NaNs differ in bits that mean nothing
+        plain = value == value and isinstance(value, np.generic)
+        bits: object = value.tobytes() if plain else repr(value)  # type: ignore[union-attr]
+        # not the type itself, whose hash and equality are worked out in Python
+        object.__setattr__(self, "key", (bits, t.shape, t.dtype, t.weak))
 
     @staticmethod
     def of(value: np.generic | Number) -> Literal:
@@ -346,7 +346,7 @@ class Literal:
         return Literal(value, ArrayType((), value.dtype))
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Literal) and self.key == other.key
+        return self is other or (isinstance(other, Literal) and self.key == other.key)
 
     def __hash__(self) -> int:
         return hash(self.key)

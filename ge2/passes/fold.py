@@ -33,10 +33,13 @@ EVALUATE = Evaluate()
 
 def on_host(eqn: Eqn) -> bool:
     """True if it makes one scalar from Python numbers alone."""
+    for a in eqn.inputs:  # the first of most is an array
+        if not a.type.weak:
+            return False
     op = eqn.op
     if not eqn.inputs or op.effect or op.several or isinstance(op, GraphOp):
         return False
-    return all(a.type.weak for a in eqn.inputs) and not eqn.outs[0].type.shape
+    return not eqn.outs[0].type.shape
 
 
 def compute(op: Op, out: ArrayType, *numbers: Any) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import final
 
 from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Op, Var, applied, makers_of, without_dead_code
@@ -60,7 +61,10 @@ def slices_first(graph: Graph, context: Context = NOTHING) -> Graph:
         )
 
     padded, worked = sums_of_pads(graph), worked_on(graph)
-    windows = Windows(graph, context.tuning.windowed) if context.caps else None
+
+    @cache
+    def windows() -> Windows:
+        return Windows(graph, context.tuning.windowed)  # hardly ever asked
 
     def fused(x: Var) -> bool:
         """True if regions alone read a slice, or it is joined to what they read."""
@@ -76,8 +80,8 @@ def slices_first(graph: Graph, context: Context = NOTHING) -> Graph:
         if is_covered(y, parts) and (y in padded or all(map(moves, parts.values()))):
             moved.add(y)
             return True
-        again = windows is not None and windows.pay(y, parts)
-        return again and all(map(fused, parts.values()))
+        alone = context.caps is not None and all(map(fused, parts.values()))
+        return alone and windows().pay(y, parts)
 
     return pushed(graph, may, made=made)
 

@@ -37,7 +37,7 @@ Values = Collection[Atom]
 def gated_products(graph: Graph, context: Context) -> Graph:
     """The graph with two products in place of each such one, for the GPU of the context."""
     where = on_gpu(context.caps)
-    if where is None or not any(isinstance(e.op, Slice) for e in graph.eqns):
+    if where is None or not any(cuts_in_halves(e) for e in graph.eqns):
         return graph
     readers = readers_of(graph)
     known = Contractions(graph, where)
@@ -81,9 +81,14 @@ def before_halves(h: Var, readers: Readers, outputs: Values) -> Values:
     return () if one.isdisjoint(other) else whole.keys()
 
 
+def cuts_in_halves(eqn: Eqn) -> bool:
+    op = eqn.op
+    return isinstance(op, Slice) and op in halves_of_columns(eqn.inputs[0].type.shape)
+
+
 def halves_of_columns(shape: Dims) -> list[Slice]:
     """The slices that are the left and the right half of the columns; none if they are not equal."""
-    *before, columns = shape
+    *before, columns = shape or (0,)
     ones = (1,) * len(shape)
     return [
         Slice((*(0 for _ in before), at), (*before, at + columns // 2), ones)

@@ -110,6 +110,24 @@ class Form:
         return tuple(self.product.type.shape[a] for a in (*self.batch, self.row))
 
 
+def starts_of(graph: Graph) -> set[Var]:
+    """Products from which a way without another product leads to an exponential, and from that
+    to a product: of all others, no scores are made.
+    """
+    multiplied, raised, found = set[Atom](), set[Atom](), set[Var]()
+    for eqn in reversed(graph.eqns):
+        is_product = isinstance(eqn.op, DotGeneral)
+        if is_product and eqn.outs[0] in raised:
+            found.update(eqn.outs)
+        if is_product or not multiplied.isdisjoint(eqn.outs):
+            multiplied.update(eqn.inputs)
+            if eqn.op is EXP:
+                raised.update(eqn.inputs)
+        if not is_product and not raised.isdisjoint(eqn.outs):
+            raised.update(eqn.inputs)
+    return found
+
+
 @final
 class Finder:
     """The equation that makes each value of a graph, and those that read it."""
@@ -129,30 +147,13 @@ class Finder:
         values of the graph that it reads. None of them reads what is inside of another.
         """
         taken: set[int] = set()
-        starts = self.starts()
+        starts = starts_of(self.graph)
         for eqn in self.graph.eqns:
             if eqn.outs[:1] and eqn.outs[0] in starts and (found := self.at(eqn)) is not None:
                 _, numbers, _ = found
                 if taken.isdisjoint(numbers):
                     taken |= numbers
                     yield found
-
-    def starts(self) -> set[Var]:
-        """Products from which a way without another product leads to an exponential, and from that
-        to a product: of all others, no scores are made.
-        """
-        multiplied, raised, found = set[Atom](), set[Atom](), set[Var]()
-        for eqn in reversed(self.graph.eqns):
-            is_product = isinstance(eqn.op, DotGeneral)
-            if is_product and eqn.outs[0] in raised:
-                found.update(eqn.outs)
-            if is_product or not multiplied.isdisjoint(eqn.outs):
-                multiplied.update(eqn.inputs)
-                if eqn.op is EXP:
-                    raised.update(eqn.inputs)
-            if not is_product and not raised.isdisjoint(eqn.outs):
-                raised.update(eqn.inputs)
-        return found
 
     def at(self, dot: Eqn) -> tuple[Form, set[int], tuple[Var, ...]] | None:
         """Attention whose scores begin with this product."""

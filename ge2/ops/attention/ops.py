@@ -30,7 +30,7 @@ from ge2.ir import (
     rename,
 )
 from ge2.ops.attention import FEATURE, graphs
-from ge2.ops.attention.form import Chain, Finder, Form
+from ge2.ops.attention.form import Chain, Finder, Form, starts_of
 from ge2.ops.attention.graphs import Reads
 from ge2.ops.dot import DotGeneral
 from ge2.ops.elementwise import EXP
@@ -458,7 +458,7 @@ def with_rows(graph: Graph) -> Graph:
     """The graph in which queries that no axis counts, as a decoder has them, are rows of 1: products
     that scores may be made of have an axis for them, and lose it again after.
     """
-    starts = Finder(graph).starts()
+    starts = starts_of(graph)
     if all(not e.outs or e.outs[0] not in starts or all(free_of(e)) for e in graph.eqns):
         return graph
     eqns = list[Eqn]()

@@ -317,9 +317,8 @@ def variants(region: Region, operands: Operands, chip: Chip) -> Iterator[Variant
         if is_divisible(rest)
         else []
     )
-    early = (
-        two if repeats(rest, chip.tuning.rowwise.long) or has_pairs(rest, operands, chip) else []
-    )
+    long = chip.tuning.rowwise.long
+    early = two if two and (repeats(rest, long) or has_pairs(rest, operands, chip)) else []
     yield from early
     yield from single(rest, operands, chip)
     yield from [] if early else two

@@ -216,15 +216,12 @@ def accesses(each: Item, spans: Mapping[str, Span], donors: Mapping[str, str]) -
 
     A loop and a branch reads and writes all that its lists do.
     """
-    found = []
+    found, written = list[Access](), each.written if isinstance(each, Launch) else ()
     for i, a in enumerate(map(address_of, each.arguments)):
         if a is not None:
             offset, nbytes = spans[a.array] if a.in_arena else (0, 1)
-            base, written = (
-                donors.get(a.base, a.base),
-                isinstance(each, Launch) and i in each.written,
-            )
-            found.append(Access(base, offset, offset + max(nbytes, 1), written))
+            base = donors.get(a.base, a.base)
+            found.append(Access(base, offset, offset + max(nbytes, 1), i in written))
     for inner in () if isinstance(each, Launch) else each.lists:
         found += [access for item in inner for access in accesses(item, spans, donors)]
     return [*dict.fromkeys(found)]
@@ -439,6 +436,10 @@ class Bundling:
         self.words = min(tuning.parameters, parameters - SPARE) // WORD
         self.sources: list[Source] = [*kernels.sources.values()]
         self.able: dict[int, bool] = {}
+        # asked for again and again: the key of each launch, by its identity, and room for others
+        self.keys: dict[int, tuple[Item, Any]] = {}
+        self.kinds: dict[Any, Any] = {}
+        self.rooms: dict[int, int] = {}
 
     def launches(self, items: Sequence[Item], touched: Touched) -> list[Item]:
         """The launches in an order that is as good, those that can be one as one; others where they
@@ -447,10 +448,11 @@ class Bundling:
         worth = {id(each) for each in self.worth(items)}
         if not worth:
             return [*items]
-        found = self.gathered([self.entry(item, touched) for item in items], worth)
+        met = [(item, touched(item)) for item in items]
+        found = self.gathered([self.entry(*each) for each in met], worth)
         few = {id(x) for e in found if len(e.launches) < self.tuning.bundled for x in e.launches}
         if worth & few:
-            found = self.gathered([self.entry(item, touched) for item in items], worth - few)
+            found = self.gathered([self.entry(*each) for each in met], worth - few)
         return [launch for each in found for launch in self.made(each)]
 
     def worth(self, items: Sequence[Item]) -> list[Launch]:
@@ -488,14 +490,20 @@ class Bundling:
                 self.place(found, each)
         return found
 
-    def entry(self, item: Item, touched: Touched) -> Entry:
-        accesses, key = touched(item), self.key(item)
+    def entry(self, item: Item, accesses: Sequence[Access]) -> Entry:
+        key = self.key(item)
         blocks = item.grid[axis_of(item.grid)] if isinstance(item, Launch) and key else 0
         written = memory_of(each for each in accesses if each.written)
         return Entry([item], memory_of(accesses), written, key, blocks)
 
     def key(self, item: Item) -> Any:
-        """Returns what launches that may be one have in common; None for one that stays by itself."""
+        """Returns what launches that may be one share, one object; None for one that stays apart."""
+        if id(item) not in self.keys:
+            found = self.kind(item)
+            self.keys[id(item)] = item, self.kinds.setdefault(found, found)
+        return self.keys[id(item)][1]
+
+    def kind(self, item: Item) -> Any:
         if not isinstance(item, Launch) or item.of_library or item.cooperative or item.shared:
             return None
         number, axis = item.function, axis_of(item.grid)
@@ -507,22 +515,16 @@ class Bundling:
             self.able[number] = can_be_bundled(kernel, bare(self.sources[number].text()))
         if not self.able[number]:
             return None
-        shared = (
-            a
-            for a, given in zip(item.arguments, kernel.given, strict=True)
-            if given.kind not in OWN
-        )
+        pairs = zip(item.arguments, kernel.given, strict=True)
+        shared = (a for a, given in pairs if given.kind not in OWN)
         across = (*item.grid[:axis], *item.grid[axis + 1 :])
         return number, item.block, axis, across, tuple((type(a), repr(a)) for a in shared)
 
     def place(self, found: list[Entry], new: Entry) -> None:
         """Puts a launch to others of its kernel, or after all."""
-        start = max(len(found) - self.tuning.window, 0)
-        alike = [
-            i
-            for i in range(len(found) - 1, start - 1, -1)
-            if new.key is not None and found[i].key == new.key and not self.full(found[i], new)
-        ]
+        start, key = max(len(found) - self.tuning.window, 0), new.key
+        near = range(len(found) - 1, start - 1, -1) if key is not None else ()
+        alike = [i for i in near if found[i].key is key and not self.full(found[i], new)]
         last = self.last_touching(found, new, alike[-1]) if alike else start
         for i in alike:
             other = found[i]
@@ -552,9 +554,11 @@ class Bundling:
 
     def most(self, number: int) -> int:
         """The launches of a kernel for whose parameters there are bytes."""
-        given = self.sources[number].kernel.given
-        own = sum(a.kind in OWN for a in given)
-        return (self.words - (len(given) - own)) // (own + 1)
+        if number not in self.rooms:
+            given = self.sources[number].kernel.arguments
+            own = sum(a.kind in OWN for a in given)
+            self.rooms[number] = (self.words - (len(given) - own)) // (own + 1)
+        return self.rooms[number]
 
     def members(self, number: int, count: int) -> int:
         """The members of a bundle of so many launches: a power of two, if there are bytes for that. So
@@ -573,9 +577,9 @@ class Bundling:
         idle = self.members(number, len(launches)) - len(launches)  # without blocks
         launches, ends = launches + launches[-1:] * idle, ends + ends[-1:] * idle
         bundle = bundle_of(one, ends)
-        given: dict[str, LaunchArgument] = {}
+        given, parameters = dict[str, LaunchArgument](), kernel.given
         for m, each in enumerate(launches):
-            for a, x in zip(kernel.given, each.arguments, strict=True):
+            for a, x in zip(parameters, each.arguments, strict=True):
                 given[of(m, a.name) if a.kind in OWN else a.name] = x
         arguments = tuple(
             [given[a.name] if a.name in given else np.int32(a.value) for a in bundle.given]
