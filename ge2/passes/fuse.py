@@ -257,7 +257,7 @@ class Fusion:
 
     def tables(self, eqn: Eqn) -> list[Var]:
         """The values that an equation of a region reads at indices."""
-        x = eqn.inputs[0] if isinstance(eqn.op, Gather) else None
+        x = eqn.inputs[0] if type(eqn.op) is Gather else None
         return [self.source(x)[0]] if isinstance(x, Var) else []
 
     def joined(self, group: Group, one: Incoming) -> bool:

@@ -100,8 +100,10 @@ class Group:
         Reads that wait for memory overlap as far as the instructions between them are few, and
         elements at arbitrary places keep costly ones from being computed side by side.
         """
+        if not (picked or self.picked):
+            return False
         picked, costly = max(picked, self.picked), max(costly, self.costly)
-        return picked > 0 and costly * self.tuning.seldom > picked
+        return costly * self.tuning.seldom > picked
 
     @property
     def length(self) -> int:
@@ -220,7 +222,7 @@ class Incoming:
 
 def picked(eqn: Eqn) -> int:
     """The elements that are read at indices of their own, not as part of rows."""
-    if not isinstance(eqn.op, Gather):
+    if type(eqn.op) is not Gather:
         return 0
     count = max(a.type.size for a in eqn.inputs[1:])
     return count if count == eqn.outs[0].type.size else 0
@@ -361,7 +363,7 @@ def folds(op: Op) -> bool:
 
 def elements_of(eqn: Eqn) -> Sequence[Atom]:
     """The operands of which an equation reads an element for each of its result."""
-    return eqn.inputs[1:] if isinstance(eqn.op, Gather) else eqn.inputs
+    return eqn.inputs[1:] if type(eqn.op) is Gather else eqn.inputs
 
 
 def too_large(

@@ -113,7 +113,8 @@ def inlined(graph: Graph, kinds: Kinds) -> Graph:
     """The graph with the equations of the first graph of each operation of
     these kinds in its place.
     """
-    if not any(isinstance(eqn.op, (*kinds, Reversing)) for eqn in graph.eqns):
+    some = (*kinds, Reversing)
+    if not any(isinstance(eqn.op, some) for eqn in graph.eqns):
         return graph
     eqns: list[Eqn] = []
     env: dict[Var, Atom] = {}

@@ -182,11 +182,11 @@ def common(names: Sequence[str], length: int, count: int) -> list[int]:
 
 def runs(keys: Sequence[Any], period: int, tuning: Rolling) -> list[tuple[int, int]]:
     """The ranges in which keys equal those a period later for so long that it may be a loop."""
-    found, start = [], 0
+    found, start, least = [], 0, max(period * tuning.rounds, tuning.equations)
     unlike = [i for i, (a, b) in enumerate(zip(keys, keys[period:], strict=False)) if a != b]
     for i in (*unlike, len(keys) - period):
         stop = i + period
-        if stop - start >= max(period * tuning.rounds, tuning.equations):
+        if stop - start >= least:
             found.append((start, stop))
         start = i + 1
     return found

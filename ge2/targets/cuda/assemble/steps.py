@@ -48,7 +48,6 @@ from ge2.targets.cuda.launch import (
 from ge2.targets.cuda.launch.template import launch_of
 from ge2.targets.cuda.limits import slow
 from ge2.targets.cuda.load.kernels import ProgramKernels, source_of
-from ge2.targets.cuda.load.kernels import written as written_by
 
 if TYPE_CHECKING:
     from ge2.targets.cuda.device import Failed
@@ -166,8 +165,8 @@ class CudaStep(StepCode[StepAssembler]):
     """A step as launches, and Python around them.
 
     The first of its `needs` are `temps` of kernels. `computed`: numbers of the host, which may have
-    `uploads`; `before`: other lines that need nothing launched. `calls`: what a meter is told of
-    each launch. Its `lines` come after all that was launched; `split`: why.
+    `uploads`; `before`: other lines that need nothing launched. `calls`: what a meter, if there is one,
+    is told of each launch. Its `lines` come after all that was launched; `split`: why.
     """
 
     def __init__(self, assembler: StepAssembler, step: Step) -> None:
@@ -314,14 +313,15 @@ class KernelStep(CudaStep):
         eqn, assembler = self.step.eqn, self.assembler
         number, first = assembler.kernels.number(kernel)
         name = f"{first.name}_{number}"
-        assembler.kernels.owned[name] = written_by(eqn.op, kernel)
+        assembler.kernels.owned[name] = eqn.op, kernel
         price = assembler.device.limits.tuning.compile_price
         assembler.kernels.prices.setdefault(number, kernel_seconds(eqn, price))
         early = kernel.fits(assembler.device.limits.threads) and first.waits
         given = tuple(map(self.argument, kernel.given))
         self.launches.append(launch_of(kernel, number, given, name, place(eqn), early))
-        work = self.moved(kernel) + (computing(eqn) if full else Cost())
-        self.calls.append(Call(assembler.title, name, "CUDA", eqn, work, source_of(kernel)))
+        if assembler.meter is not None:
+            work = self.moved(kernel) + (computing(eqn) if full else Cost())
+            self.calls.append(Call(assembler.title, name, "CUDA", eqn, work, source_of(kernel)))
 
     def record(self, choice: Choice, kernels: Sequence[CudaKernel]) -> Made:
         """The kernels as one, for people, by the name of the first."""
@@ -339,7 +339,8 @@ class KernelStep(CudaStep):
         arguments = *(self.at(x, dtype) for x, dtype in found.operands), scratch
         written = found.written | {len(found.operands)}
         self.launches.append(Launch(call, (), (), 0, arguments, eqn.op.name, place(eqn), written))
-        self.calls.append(Call(title, eqn.op.name, call.by, eqn, self.assembler.cost(eqn)))
+        if self.assembler.meter is not None:
+            self.calls.append(Call(title, eqn.op.name, call.by, eqn, self.assembler.cost(eqn)))
 
     def moved(self, kernel: CudaKernel) -> Cost:
         """The bytes of the arrays that a kernel is handed."""

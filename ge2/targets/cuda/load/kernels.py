@@ -148,7 +148,7 @@ def beginning(each: Written) -> tuple[str, int] | None:
 class ProgramKernels:
     """The sources of a program's kernels, equal code once, in the order of their numbers.
 
-    `owned`: texts of the user's in kernels, by their names; `prices`: the seconds in which a
+    `owned`: what texts of the user's may be in, by the names of kernels; `prices`: the seconds in which a
     compiler makes each; `had`: how the code of each was had; `code`: its bytes. `unused`: the numbers
     of those that nothing launches any more, which are not compiled.
     """
@@ -160,7 +160,7 @@ class ProgramKernels:
     def __init__(self) -> None:
         self.sources: dict[str, Source] = {}
         self.numbers: dict[str, int] = {}
-        self.owned: dict[str, list[Written]] = {}
+        self.owned: dict[str, tuple[Op, CudaKernel]] = {}
         self.prices: dict[int, float] = {}
         self.texts: list[str] = []
         self.had: list[Had] = []
@@ -242,8 +242,9 @@ class ProgramKernels:
         try:
             return work(text)
         except CompileError as error:
-            own = self.owned.get(f"{source.name}_{n}", ())
-            raise blamed(error, source.name, text, own) from None
+            own = self.owned.get(f"{source.name}_{n}")
+            texts = () if own is None else written(*own)
+            raise blamed(error, source.name, text, texts) from None
 
 
 def source_of(kernel: CudaKernel) -> Source:
