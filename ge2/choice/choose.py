@@ -205,12 +205,13 @@ def candidates_of(
     family: Family[Any, Any], problem: Problem, caps: Any, prefs: Prefs, every: bool, had: bool = False
 ) -> Iterator[Candidate]:  # fmt: skip
     """The candidates of one family; if it refuses, one that holds its reason."""
-    other = not family.serves(problem.op)
-    refusal = "" if other else prefs.refuses(family.name)
-    refusal = refusal or family.refusal(problem, caps)
+    if not family.serves(problem.op):  # as most families
+        yield Candidate(family, refusal=family.unserved(problem.op), other=True)
+        return
+    refusal = prefs.refuses(family.name) or family.refuses(problem, caps)
     refusal = refusal or ("" if had else family.hesitates(problem, caps))
     if refusal:
-        yield Candidate(family, refusal=refusal, other=other)
+        yield Candidate(family, refusal=refusal)
     elif caps is None:
         yield Candidate(family)
     else:

@@ -207,9 +207,12 @@ class Family(ABC, Generic[Caps, Code]):
     @final
     def refusal(self, problem: Problem, caps: Caps | None) -> str:
         """The reason why no kernel of the family serves a problem of any operation."""
-        if not self.serves(problem.op):
-            return f"it serves other operations than {problem.op.name}"
-        return self.refuses(problem, caps)
+        return self.refuses(problem, caps) if self.serves(problem.op) else self.unserved(problem.op)
+
+    @final
+    def unserved(self, op: Op) -> str:
+        """The reason why it has no kernel of an operation that it does not serve."""
+        return f"it serves other operations than {op.name}"
 
     def hesitates(self, problem: Problem, caps: Caps | None) -> str:
         """The reason why others are thought to be better at a problem that it does not refuse; "" if

@@ -259,7 +259,7 @@ class Flat:
                 env[e.outs[0]] = inputs[0]
                 continue
             # several regions write a view of one name, each for itself
-            outs = tuple(as_var(names.get(v, Var(v.type))) for v in e.outs)
+            outs = tuple([as_var(names[v]) if v in names else Var(v.type) for v in e.outs])
             env.update(zip(e.outs, outs, strict=True))
             self.eqns.append(Eqn(e.op, inputs, outs, e.source, e.choice))
 

@@ -445,7 +445,7 @@ def canonical(graph: Graph) -> tuple[object, ...]:
         return types_of(values)
 
     def old(atoms: Iterable[Atom]) -> tuple[object, ...]:
-        return tuple(number[a] if isinstance(a, Var) else a for a in atoms)
+        return tuple([number[a] if type(a) is Var else a for a in atoms])
 
     inputs = new(graph.inputs)
     eqns = tuple((e.op, old(e.inputs), new(e.outs)) for e in graph.eqns)
@@ -464,7 +464,7 @@ def read(env: Mapping[Var, Any], atoms: Sequence[Atom]) -> list[Any]:
 
 def rename(env: Mapping[Var, Atom], atoms: Iterable[Atom]) -> tuple[Atom, ...]:
     """The atoms as `env` calls them; those it does not know keep their name."""
-    return tuple(env.get(a, a) if type(a) is Var else a for a in atoms)
+    return tuple([env.get(a, a) if type(a) is Var else a for a in atoms])
 
 
 def renamed(env: Mapping[Any, Atom], eqn: Eqn) -> Eqn:

@@ -230,10 +230,11 @@ def picked(eqn: Eqn) -> int:
 
 def costly(eqn: Eqn) -> int:
     """The elements that a function or a remainder of integers is computed for."""
-    shifts = eqn.op in (SHIFT_LEFT, SHIFT_RIGHT)  # whose cases are masks of vectors
-    return (
-        0 if shifts or eqn.op.cost.instructions < BRANCHING.instructions else eqn.outs[0].type.size
-    )
+    op = eqn.op
+    if op.cost.instructions < BRANCHING.instructions:
+        return 0
+    # the cases of shifts are masks of vectors
+    return 0 if op in (SHIFT_LEFT, SHIFT_RIGHT) else eqn.outs[0].type.size
 
 
 def bind(found: list[int | None], taken: set[int], at: Dims, dims: Dims) -> bool:
@@ -554,7 +555,7 @@ def cuts(crossing: Sequence[int], lengths: Sequence[int], most: int) -> list[int
 
 def named(names: Mapping[int, int], axes: Iterable[int]) -> Dims:
     """Axes of one group as another calls them."""
-    return tuple(NONE if axis == NONE else names[axis] for axis in axes)
+    return tuple([NONE if axis == NONE else names[axis] for axis in axes])
 
 
 def joint(

@@ -128,7 +128,7 @@ def sums_of_pads(graph: Graph) -> set[Atom]:
     """Padded arrays, and sums of nothing else."""
     found: set[Atom] = set()
     for e in graph.eqns:
-        if isinstance(e.op, Pad) or (e.op == ADD and found.issuperset(e.inputs)):
+        if isinstance(e.op, Pad) or (found and found.issuperset(e.inputs) and e.op == ADD):
             found.update(e.outs)
     return found
 

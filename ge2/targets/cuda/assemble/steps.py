@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, Final, final
 
 import numpy as np
 
@@ -51,6 +51,9 @@ from ge2.targets.cuda.load.kernels import ProgramKernels, source_of
 
 if TYPE_CHECKING:
     from ge2.targets.cuda.device import Failed
+
+
+NAMES: Final = frozenset(family.name for family in FAMILIES)
 
 
 @final
@@ -328,7 +331,7 @@ class KernelStep(CudaStep):
         eqn, assembler, name = self.step.eqn, self.assembler, self.launches[0].name
         texts, nbytes = partial(texts_of, kernels), partial(bytes_behind, assembler.program.layouts)
         words = "" if self.step.kind == "matmul" else slow(eqn, assembler.device.limits)
-        known = choice.family.name in {family.name for family in FAMILIES}
+        known = choice.family.name in NAMES
         file = partial(file_of, choice, kernels) if known and not self.of_library else None
         return Made(eqn, kernels[0].kind, name, name, texts, nbytes, "cuda", words, choice, file)
 

@@ -97,7 +97,7 @@ class CudaKernel:
     @property
     def given(self) -> tuple[Argument, ...]:
         """The arguments in the order of the parameters."""
-        return tuple(sorted(self.arguments, key=lambda a: ORDER.index(a.kind)))
+        return tuple([a for kind in ORDER for a in self.arguments if a.kind == kind])
 
     @property
     def parameters(self) -> str:
