@@ -194,22 +194,22 @@ class Fusion:
         self.level.update(dict.fromkeys(eqn.outs, level))
 
     def take(self, index: int, eqn: Eqn) -> None:
-        """Puts an equation into a group it fits, and joins the groups it reads
-        from where they fit too.
-        """
+        """Puts an equation into a group it fits, and joins those it reads from where they fit."""
         reduces = folds(eqn.op)
         shape = eqn.inputs[0].type.shape if reduces else eqn.outs[0].type.shape
         uses: Uses = [self.source(a) for a in elements_of(eqn) if type(a) is Var]
-        groups = [self.group(var) for var, _ in uses]
-        made = [g for g in groups if g is not None and g is not self.scalars]
+        tables, before = self.tables(eqn), len(self.leaders)
+        read = [self.made_at(var) for var in (*[v for v, _ in uses], *tables)]
+        makers = [g for g, _ in read[: len(uses)]]
+        made = [g for g in makers if g is not None and g is not self.scalars]
         producers = self.with_numbers(eqn, uses, made)
+        if len(self.leaders) > before:  # some are part of others now
+            read = [self.made_at(var) for var in (*[v for v, _ in uses], *tables)]
         siblings = [
             leader(self.leaders, g)
             for var, _ in uses
             if shape and (g := self.readers.get(var)) is not None and not self.waits(eqn, made)
         ]
-        tables = self.tables(eqn)
-        read = [self.made_at(var) for var in (*tables, *[v for v, _ in uses])]
         one = Incoming(index, eqn, uses, shape, tables, read, reduces, picked(eqn), costly(eqn))
         near = dict.fromkeys([*sorted(producers, key=lambda g: -g.level), *siblings])
         home = next((group for group in near if self.joined(group, one)), None)
@@ -217,15 +217,14 @@ class Fusion:
             level = 1 + max([level for _, level in read], default=0)
             home = Group(level, self.tuning, self.parts.get(index, 0))
             self.joined(home, one)
-        for var, dims in uses:
-            made_by = self.group(var)
+        for (var, dims), (made_by, _) in zip(uses, read, strict=False):
             if made_by is not None and made_by is not home:
                 made_by.consumers.add(home)
             elif made_by is None and len(dims) == len(shape):
                 self.readers[var] = home
-        for table in one.tables:
+        for table, (made_by, _) in zip(tables, read[len(uses) :], strict=True):
             home.tables.add(table)
-            if (made_by := self.group(table)) is not None:
+            if made_by is not None:
                 made_by.consumers.add(home)
         for group in producers:
             if group is not home:
@@ -415,10 +414,11 @@ class Fusion:
         found: dict[Atom, set[Group | None]] = {}
         for index, eqn in enumerate(self.graph.eqns if values else ()):
             if not (eqn.outs and eqn.outs[0] in self.view_eqns):
-                for v in values.intersection(self.bases(eqn)):
-                    group = self.group_of.get(index)
-                    home = None if group is None else leader(self.leaders, group)
-                    found.setdefault(v, set()).add(home)
+                for v in self.bases(eqn):
+                    if v in values:
+                        group = self.group_of.get(index)
+                        home = None if group is None else leader(self.leaders, group)
+                        found.setdefault(v, set()).add(home)
         for a in self.graph.outputs if values else ():
             if isinstance(a, Var):
                 found.setdefault(self.source(a)[0], set()).add(None)

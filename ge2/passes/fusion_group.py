@@ -87,12 +87,11 @@ class Group:
 
     def full(self, folds: bool, other: Group | None = None) -> bool:
         """True if no equation, or no other group, can join; `folds`: it reduces."""
-        count, length = len(self.entries) + 1, self.length
+        count, length, most = len(self.entries) + 1, self.length, self.tuning
         if other is not None:
             count, length = count - 1 + len(other.entries), length + other.length
-        most, folds = self.tuning, folds or self.folds
         too_many = count > most.folding or length > most.members
-        return count > most.endless or (folds and too_many)
+        return count > most.endless or (too_many and (folds or self.folds))
 
     def keeps_apart(self, picked: int, costly: int) -> bool:
         """True if what reads so many single elements, or computes so many costly ones, may not join.
