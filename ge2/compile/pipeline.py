@@ -58,7 +58,7 @@ from ge2.passes.slices import (
     scans_of_slices,
     slices_first,
 )
-from ge2.passes.split_edges import split_edges
+from ge2.passes.split_edges import split_edges, written_windows
 from ge2.passes.take_to_mask import same_axes
 from ge2.program import PLACEMENT, PLANNING, Placement, Planning
 from ge2.targets.c.libraries import lapack
@@ -150,13 +150,14 @@ FIRST: Final[tuple[Pass, ...]] = (user_kernels, attention, *TIDY)
 PIPELINES: Final[dict[str, tuple[Pass, ...]]] = {
     "reference": (roll_offsets, *TIDY, roll, whole, stack, fuse),
     "c": (
-        user_kernels, roll_offsets, *FIRST[1:], thin_products, sorted_reads, order_statistics, joined_products, roll,
-        whole, stack, products_outside, factors, little_first, scans_of_slices, repeated_updates, split_edges, fuse,
-        contractions, constants_late, writes, grounded, reads_first, with_copies, views_first, checked_early,
+        user_kernels, roll_offsets, *FIRST[1:], written_windows, thin_products, sorted_reads, order_statistics,
+        joined_products, roll, whole, stack, products_outside, factors, little_first, scans_of_slices,
+        repeated_updates, split_edges, fuse, contractions, constants_late, writes, grounded, reads_first, with_copies,
+        views_first, checked_early,
     ),
     "cuda": (
         *FIRST, sorted_reads, few_ranks, order_statistics, online_sums, narrow_operands, half_results, fp8_products,
-        same_axes, recompute, tiny_products, mirrored, short_sums, joined_products, roll, whole,
+        written_windows, same_axes, recompute, tiny_products, mirrored, short_sums, joined_products, roll, whole,
         stack, stack_all, products_outside, sums_after, scans_of_slices, slices_first, gated_products, join_scatters,
         sums_of_zeros, repeated_updates, products_to_sums, fuse, split_live_ranges, contractions, indexed, drawn,
         resident, moves_inside, rows_inside, small_turned, results_together, constants_late, reads_first, with_copies,
@@ -175,9 +176,9 @@ LIMITED: Final[dict[str, tuple[Pass, ...]]] = {
     ),
     "cuda": (
         sorted_reads, few_ranks, order_statistics, online_sums, narrow_operands, half_results, fp8_products,
-        tiny_products, mirrored, short_sums, whole, stack, scans_of_slices, slices_first, join_scatters, sums_of_zeros,
-        repeated_updates, products_to_sums, fuse, indexed, drawn, resident, moves_inside, rows_inside, constants_late,
-        reads_first, with_copies, views_first,
+        written_windows, tiny_products, mirrored, short_sums, whole, stack, scans_of_slices, slices_first,
+        join_scatters, sums_of_zeros, repeated_updates, products_to_sums, fuse, indexed, drawn, resident, moves_inside,
+        rows_inside, constants_late, reads_first, with_copies, views_first,
     ),
 }
 # fmt: on

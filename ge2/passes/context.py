@@ -145,13 +145,17 @@ class Stacking:
 @final
 @record
 class Splitting:
-    """Limits on cutting elementwise work along the edges of pads and joined arrays."""
+    """Limits on cutting elementwise work along the edges of pads and joined arrays, and on writing
+    out folds over windows.
+    """
 
     # elements: a copy of fewer takes less time than the calls of more kernels
     smallest: int = 1 << 14
     exact: int = 3  # cuts of an axis up to which each has its place; of more, edges are lumped
     edge: int = 8  # an edge is at most this part of an axis
     full: int = 2  # axes up to which edges are cut, too: cells that copy nothing, 16 at most
+    window: int = 64  # places of a window, at most, of which a fold reads each as a slice
+    written: int = 512  # equations that such a fold may become
 
 
 @final

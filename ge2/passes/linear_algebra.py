@@ -204,6 +204,7 @@ def tiny_products(graph: Graph, context: Context = NOTHING) -> Graph:
         id(e): spelt_out for e in graph.eqns if is_tiny(e, tuning)
     }
     tiny.update((id(e), by_terms) for e in products_of_few_terms(graph, tuning))
+    tiny.update((id(e), by_terms) for e in graph.eqns if is_by_tiny(e, tuning))
     return with_sums(graph, tiny)
 
 
@@ -265,6 +266,19 @@ def is_tiny(eqn: Eqn, tuning: TinyProducts) -> bool:
     beside = math.prod(a.shape[i] for i in op.beside[0])
     tiny = all(0 < math.prod(sizes) <= tuning.largest for sizes in sides)
     return tiny and beside >= tuning.fewest and bool(op.contract[0])
+
+
+def is_by_tiny(eqn: Eqn, tuning: TinyProducts) -> bool:
+    """True of many rows times one matrix of few rows and columns, as points that are turned."""
+    op = eqn.op
+    if not isinstance(op, DotGeneral) or op.out is not None or op.precision in ("tf32", "bf16"):
+        return False
+    a, b = (x.type for x in eqn.inputs)
+    if a.dtype not in (FLOAT32, FLOAT64) or len(op.contract[0]) != 1 or op.beside[0]:
+        return False
+    terms, most = a.shape[op.contract[0][0]], tuning.largest
+    rows = sorted(x.size // terms for x in (a, b)) if terms else [0]
+    return 0 < rows[0] <= most and terms <= most and rows[-1] >= tuning.fewest * tuning.large
 
 
 def has_few_terms(eqn: Eqn, tuning: TinyProducts) -> bool:
@@ -338,11 +352,9 @@ def spelt_out(eqn: Eqn) -> list[Eqn]:
 
 def narrow_operands(graph: Graph) -> Graph:
     """The graph whose products read operands of half types as they are, not made wide before."""
-    makers, eqns = makers_of(graph), list[Eqn]()
-    if not any(type(e.op) is DotGeneral for e in graph.eqns):
-        return graph
+    makers, eqns, made = makers_of(graph), list[Eqn](), list[Eqn]()
 
-    def narrow(x: Atom, made: list[Eqn]) -> Atom | None:
+    def narrow(x: Atom) -> Atom | None:
         """What `x` is, but for its dtype, before it was made wide; a view is one of that."""
         eqn = makers.get(x)
         if eqn is None or len(eqn.inputs) != 1:
@@ -350,20 +362,21 @@ def narrow_operands(graph: Graph) -> Graph:
         (of,) = eqn.inputs
         if isinstance(eqn.op, ConvertElementType):
             return of if of.type.dtype in HALF and x.type.dtype == FLOAT32 else None
-        inner = narrow(of, made) if eqn.op.is_view else None
+        inner = narrow(of) if eqn.op.is_view else None
         return None if inner is None else applied(made, eqn.op, inner, source=eqn.source)
 
     for eqn in graph.eqns:
         op = eqn.op
         if isinstance(op, DotGeneral) and op.precision in (None, "tf32", "bf16") and op.out is None:
-            made: list[Eqn] = []
-            a, b = (narrow(x, made) for x in eqn.inputs)
+            a, b = map(narrow, eqn.inputs)
+            eqns += made
+            made.clear()
             if a is not None and b is not None and a.type.dtype == b.type.dtype:
                 product = replace(op, precision=None, out=FLOAT32)
-                eqns += [*made, Eqn(product, (a, b), eqn.outs, eqn.source)]
-                continue
+                eqn = Eqn(product, (a, b), eqn.outs, eqn.source)
         eqns.append(eqn)
-    return without_dead_code(Graph(graph.inputs, tuple(eqns), graph.outputs, graph.consts))
+    found = Graph(graph.inputs, tuple(eqns), graph.outputs, graph.consts)
+    return graph if found.eqns == graph.eqns else without_dead_code(found)
 
 
 # -------- Products of mixed precision whose float32 results would be stored between kernels give

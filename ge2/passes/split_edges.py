@@ -1,10 +1,13 @@
-"""Elementwise work cut where edges are, so that it fuses, and the reasons why steps do not."""
+"""Elementwise work cut where edges are and windows written out, so that it fuses, and the reasons
+why steps do not.
+"""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any, Final, final
 
 from ge2.base.arrays import HALF
@@ -21,10 +24,13 @@ from ge2.ir import (
     makers_of,
     without_dead_code,
 )
+from ge2.ops.elementwise import ADD, MAX, MIN, MUL
 from ge2.ops.graphs.region import readers_of
+from ge2.ops.index import Gather
 from ge2.ops.pointlike import Pointlike
-from ge2.ops.reduce import Reduce
-from ge2.ops.shape import BroadcastInDim, Concatenate, Pad, Slice
+from ge2.ops.random import Draw
+from ge2.ops.reduce import Reduce, ReduceMax, ReduceMin, ReduceProd, ReduceSum
+from ge2.ops.shape import BroadcastInDim, Concatenate, Iota, Pad, Reshape, Slice, Transpose
 from ge2.passes.context import NOTHING, Context, Splitting
 from ge2.passes.fold import on_host
 from ge2.passes.fuse import BETWEEN, gathered
@@ -412,3 +418,155 @@ def single(eqn: Eqn) -> str:
     if fusible(eqn):
         return f"{name} stands alone here"
     return f"{name} is a kernel of its own: {HELD}"
+
+
+# -------- Folds over windows are folds of slices.
+# w = gather x (iota + iota); y = reduce_max[axes=1] w -> y = max (max x[0:n] x[1:n+1]) x[2:n+2]
+# Windows are a gather: each element is written once for each window that has it, and read again. Of
+# few places a window is as many slices, which one kernel reads where they are: pooling, local sums,
+# filters by `sliding_window_view`.
+
+
+Form = tuple[
+    int, tuple[int, int] | None
+]  # a place along an axis: a number, and a step along another
+
+
+def written_windows(graph: Graph, context: Context = NOTHING) -> Graph:
+    """The graph whose folds over windows of few places read them as slices."""
+    if not any(type(e.op) is Gather and len(e.op.axes) == 1 for e in graph.eqns):
+        return graph
+    windows, eqns = Windowed(graph), list[Eqn]()
+    for e in graph.eqns:
+        found = windows.folded(e, context.tuning.splitting) if isinstance(e.op, Reduce) else None
+        eqns += found or [e]
+    return without_dead_code(Graph(graph.inputs, tuple(eqns), graph.outputs, graph.consts))
+
+
+class Unfit(Exception):
+    """Raised where a value at a place is no slice of an array."""
+
+
+@final
+class Windowed:
+    """Values at places along some axes, which they then lack; `met`: whether windows were read."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.makers = makers_of(graph)
+        self.eqns, self.made = list[Eqn](), dict[tuple[Atom, tuple[tuple[int, int], ...]], Atom]()
+        self.met = False
+
+    def folded(self, e: Eqn, tuning: Splitting) -> list[Eqn] | None:
+        """A fold over places of windows written out; None of others."""
+        op, (x,), (y,) = e.op, e.inputs, e.outs
+        assert isinstance(op, Reduce)
+        step = FOLDS.get(type(op))
+        places = [x.type.shape[a] for a in op.axes]
+        rounds = x.type.dtype in HALF and step in (ADD, MUL)  # a sum of those is of float32
+        if step is None or rounds or not 1 < math.prod(places) <= tuning.window or not y.type.size:
+            return None
+        self.eqns, self.met = [], False
+        self.made.clear()
+        try:
+            terms = [
+                self.at(x, dict(zip(op.axes, place, strict=True)))
+                for place in product(*map(range, places))
+            ]
+        except Unfit:
+            return None
+        if not self.met or len(self.eqns) > tuning.written:
+            return None
+        total = terms[0]
+        for term in terms[1:]:
+            total = applied(self.eqns, step, total, term, source=e.source)
+        *before, last = self.eqns
+        return [*before, Eqn(last.op, last.inputs, e.outs, e.source)]
+
+    def at(self, x: Atom, fixed: dict[int, int]) -> Atom:
+        key = x, tuple(sorted(fixed.items()))
+        if not fixed:
+            return x
+        if key not in self.made:
+            self.made[key] = self.part(x, fixed)
+        return self.made[key]
+
+    def part(self, x: Atom, fixed: dict[int, int]) -> Atom:
+        rest = [a for a in range(x.type.ndim) if a not in fixed]
+        forms: list[Form] = [
+            (fixed[a], None) if a in fixed else (0, (a, 1)) for a in range(x.type.ndim)
+        ]
+        source, met = self.behind(x, forms)
+        eqn = self.makers.get(x)
+        if source is x and eqn is not None and len(eqn.outs) == 1:
+            op = eqn.op
+            if isinstance(op, BroadcastInDim):
+                return self.repeated(eqn, fixed, rest)
+            if isinstance(op, Pointlike) and not isinstance(op, Draw):
+                inputs = [self.at(a, fixed) if a.type.shape else a for a in eqn.inputs]
+                return applied(self.eqns, op, *inputs, source=eqn.source)
+        self.met |= met
+        return self.cut(source, forms, rest, x)
+
+    def repeated(self, eqn: Eqn, fixed: dict[int, int], rest: list[int]) -> Atom:
+        (x,), (y,), op = eqn.inputs, eqn.outs, eqn.op
+        assert isinstance(op, BroadcastInDim)
+        lost = {a: fixed[d] for a, d in enumerate(op.dims) if d in fixed}
+        inner = self.at(x, {a: n if x.type.shape[a] > 1 else 0 for a, n in lost.items()})
+        dims = tuple(rest.index(d) for d in op.dims if d not in fixed)
+        shape = tuple(y.type.shape[a] for a in rest)
+        return applied(self.eqns, BroadcastInDim(shape, dims), inner, source=eqn.source)
+
+    def behind(self, x: Atom, forms: list[Form]) -> tuple[Atom, bool]:
+        """The array whose elements a value has, behind views and windows, with `forms` as the places
+        along its axes; and whether there were windows.
+        """
+        met = False
+        while (eqn := self.makers.get(x)) is not None:
+            op, found = eqn.op, list(forms)
+            if isinstance(op, Transpose):
+                for d, a in enumerate(op.order):
+                    found[a] = forms[d]
+            elif isinstance(op, Slice):
+                found = [
+                    (op.start[a] + n * op.step[a], along and (along[0], along[1] * op.step[a]))
+                    for a, (n, along) in enumerate(forms)
+                ]
+            elif self.is_window(eqn):
+                (first, along), (offset, other), *others = forms
+                if other is not None:
+                    raise Unfit  # windows that are no part of a fold
+                found = list(others)
+                found.insert(op.axes[0], (first + offset, along))  # type: ignore[attr-defined]
+                met = True
+            else:
+                break
+            forms[:], x = found, eqn.inputs[0]
+        return x, met
+
+    def is_window(self, eqn: Eqn) -> bool:
+        """True of a gather along one axis at places that count up along both of their axes."""
+        if type(eqn.op) is not Gather or len(eqn.op.axes) != 1 or eqn.inputs[1].type.ndim != 2:
+            return False
+        index = self.makers.get(eqn.inputs[1])
+        if index is None or index.op != ADD:
+            return False
+        ends = [self.makers.get(a) for a in index.inputs]
+        return {e.op.axis for e in ends if e and isinstance(e.op, Iota)} == {0, 1}
+
+    def cut(self, x: Atom, forms: list[Form], rest: list[int], of: Atom) -> Atom:
+        """The slice of an array at those places, with the axes `rest` of what reads it."""
+        free = [along[0] for _, along in forms if along is not None]
+        if sorted(free) != rest:
+            raise Unfit
+        start, step = tuple(n for n, _ in forms), tuple(a[1] if a else 1 for _, a in forms)
+        shape = tuple(of.type.shape[along[0]] if along else 1 for _, along in forms)
+        ends = zip(start, step, shape, strict=True)
+        part = Slice(start, tuple(a + (n - 1) * s + 1 for a, s, n in ends), step)
+        found = applied(self.eqns, part, x)
+        found = applied(self.eqns, Reshape(tuple(of.type.shape[a] for a in free)), found)
+        if free == rest:
+            return found
+        return applied(self.eqns, Transpose(tuple(free.index(a) for a in rest)), found)
+
+
+FOLDS: Final = {ReduceSum: ADD, ReduceProd: MUL, ReduceMax: MAX, ReduceMin: MIN}

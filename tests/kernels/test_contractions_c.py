@@ -89,7 +89,8 @@ def test_what_is_refused_and_what_is_left_apart() -> None:
     relu = lambda x, w: np.maximum(x @ w, 0)  # noqa: E731
     assert "its product stays in a near cache as it is" in words(relu, (64, 64), (64, 64))
     large = words(relu, (600, 64), (64, 300))
-    assert f"taken  {FAMILY}, panels" in large
+    assert f"taken  {FAMILY}, " in large  # by panels or by BLAS, as this processor's rates are
+    assert f"{FAMILY}, panels" in large
     assert "or     product, then region in C" in large
     lines = words(relu, (8, 5000), (5000, 5000))
     assert "its product is quickest by lines, all at once" in lines

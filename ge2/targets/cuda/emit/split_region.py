@@ -25,7 +25,7 @@ from ge2.targets.cuda.emit.row_plan import Plan, planned
 from ge2.targets.cuda.emit.rows import Rows
 from ge2.targets.cuda.emit.special_reductions import SECTOR, Kernels, crosses
 from ge2.targets.cuda.emit.tiles import across, permuted
-from ge2.targets.cuda.limits import Chip
+from ge2.targets.cuda.limits import WARP, Chip
 from ge2.transforms.graphs.partition import VIEWS, cheapest, work_in_bytes
 
 UNWISE: Final = 1 << 100  # dearer than any number of bytes
@@ -318,7 +318,8 @@ def variants(region: Region, operands: Operands, chip: Chip) -> Iterator[Variant
         else []
     )
     long = chip.tuning.rowwise.long
-    early = two if two and (repeats(rest, long) or has_pairs(rest, operands, chip)) else []
+    first = repeats(rest, long) or has_pairs(rest, operands, chip) or has_idle(rest, operands, chip)
+    early = two if two and first else []
     yield from early
     yield from single(rest, operands, chip)
     yield from [] if early else two
@@ -329,6 +330,20 @@ def has_pairs(region: Region, operands: Operands, chip: Chip) -> bool:
     problem = Problem(region, operands)
     over = {w.over for w in problem.folded}
     return len(over) > 1 and any(crosses(problem, each, chip) for each in over)
+
+
+def has_idle(region: Region, operands: Operands, chip: Chip) -> bool:
+    """True if a block would have few elements, those that are folded together by one fold after
+    another, as 3 x 2 of each of millions of triangles: blocks come and go, and most of a warp is idle.
+    """
+    problem = Problem(region, operands)
+    over, sizes = {w.over for w in problem.folded}, problem.axes.sizes
+    if len(over) < 2:
+        return False
+    together = frozenset[int]().union(*over)
+    groups = math.prod(n for a, n in sizes.items() if a not in together)
+    few = math.prod(n for a, n in sizes.items() if a in together) <= 2 * WARP
+    return few and groups > chip.multiprocessors * chip.threads
 
 
 def across_rows(region: Region, operands: Operands) -> int:
@@ -418,7 +433,8 @@ def of_halves(
         half = inhabited(part)
         if half is None:
             continue
-        one = next(single(half, operands, chip), None)
+        again = is_divisible(half) and has_idle(half, operands, chip)
+        one = None if again else next(single(half, operands, chip), None)
         if one is None:
             kernels += of_halves(half, operands, chip, temps)
             continue
