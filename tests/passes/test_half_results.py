@@ -6,7 +6,7 @@ import numpy as np
 
 import ge2
 from ge2.base.config import config
-from ge2.passes.linear_algebra import half_results
+from ge2.passes.linear_algebra import half_results, narrow_operands
 from tests.together import needs_compiler
 
 X, W = (np.random.default_rng(n).normal(size=(6, 6)).astype("f4") for n in range(2))
@@ -56,3 +56,23 @@ def test_the_numbers_are_those_of_a_product_rounded_once_at_most() -> None:
     wanted = f(X.astype(ge2.bfloat16).astype("f8"), W.astype(ge2.bfloat16).astype("f8"))
     for y, w in zip(found, wanted, strict=True):
         np.testing.assert_allclose(y, w, rtol=2**-8, atol=6 * 2**-9)
+
+
+def test_operands_that_the_program_made_wide_are_read_as_they_are() -> None:
+    def f(x, w):
+        wide = x.astype(ge2.bfloat16).astype(np.float32)
+        return wide.T @ w.astype(ge2.bfloat16).astype(np.float32), wide @ x
+
+    graph = ge2.make_jaxpr(f)(X, W).graph
+    found = narrow_operands(graph)
+    first, second = (e for e in found.eqns if e.op.name == "dot_general")
+    assert [a.type.dtype.name for a in (*first.inputs, *first.outs)] == [
+        "bfloat16",
+        "bfloat16",
+        "float32",
+    ]
+    assert second.inputs[0].type.dtype == np.float32  # its other operand is float32
+    for a, b in zip(found(X, W), graph(X, W), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-6)
+    plain = ge2.make_jaxpr(lambda x, w: x @ w)(X, W).graph
+    assert narrow_operands(plain) is plain

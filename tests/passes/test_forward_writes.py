@@ -1,0 +1,142 @@
+"""Reads take what was written, writes that others hide go, and an array is joined of its writes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import ge2
+from ge2.ir import Graph, verify
+from ge2.passes.context import NOTHING, Context
+from ge2.passes.simplify import apart, forward_writes, within
+from ge2.targets.cuda.limits import H200
+
+X = np.arange(24.0).reshape(6, 4)
+ON_H200 = Context(caps=H200)
+targets = pytest.mark.parametrize("context", [NOTHING, ON_H200], ids=["in place", "copies"])
+
+
+def after(f: Any, *xs: Any, context: Context = ON_H200) -> Graph:
+    """The graph after the pass, which gives what it gave."""
+    graph = ge2.make_jaxpr(f)(*xs).graph
+    found = verify(forward_writes(graph, context))
+    for a, b in zip(found(*xs), graph(*xs), strict=True):
+        np.testing.assert_array_equal(a, b)
+    return found
+
+
+def names(graph: Graph) -> list[str]:
+    return [e.op.name for e in graph.eqns]
+
+
+def state(x: Any) -> Any:
+    """Rows that are written and read again, as the state of a cipher."""
+    x = x.copy()
+    for _ in range(3):
+        x[0] = x[0] + x[1]
+        x[3] = np.sin(x[3] * x[0])
+        x[1] = x[1] - x[3]
+    return x
+
+
+def test_rows_that_are_read_again_are_what_was_written() -> None:
+    copied = names(after(state, X))
+    assert copied.count("update_slice") == 0
+    assert copied.count("concatenate") == 1
+    # in place an array before a write is not read behind it, and the last writes stay where they are
+    in_place = names(after(state, X, context=NOTHING))
+    assert in_place.count("concatenate") == 0
+    assert 3 <= in_place.count("update_slice") < 9
+
+
+@targets
+def test_columns_of_a_recurrence_are_no_array(context: Context) -> None:
+    def f(x: Any) -> Any:
+        y = np.zeros_like(x)
+        y[:, 0] = x[:, 0]
+        for k in range(1, 4):
+            y[:, k] = 0.5 * y[:, k - 1] + x[:, k]
+        return y[:, -1]
+
+    assert "update_slice" not in names(after(f, X, context=context))
+
+
+def test_what_is_read_between_stays() -> None:
+    def f(x: Any) -> Any:
+        y = x.copy()
+        y[0] = 1.0
+        whole = y.sum()
+        y[0] = 2.0
+        return y, whole
+
+    assert names(after(f, X)).count("update_slice") == 2
+
+
+def test_a_write_that_another_hides_goes() -> None:
+    def f(x: Any) -> Any:
+        y = x.copy()
+        y[2] = np.sin(x[0])
+        y[2] = np.cos(x[1])
+        return y
+
+    for context in (NOTHING, ON_H200):
+        found = names(after(f, X, context=context))
+        assert found.count("update_slice") == 1
+        assert "sin" not in found
+
+
+def test_few_rows_of_many_are_written_where_they_are() -> None:
+    def f(x: Any) -> Any:
+        y = x.copy()
+        y[0], y[5] = x[1], x[2]
+        return y
+
+    assert names(after(f, X)).count("update_slice") == 2
+
+
+def test_a_slice_that_is_partly_written_is_read_of_the_whole() -> None:
+    def f(x: Any) -> Any:
+        y = x.copy()
+        y[1:3] = 0.0
+        return y[2:5], y[1:3], y[3:]
+
+    found = after(f, X)
+    assert names(found).count("update_slice") == 1
+
+
+spans = st.integers(0, 6).flatmap(
+    lambda first: st.tuples(st.just(first), st.integers(1, 3), st.integers(0, 4))
+)
+
+
+@given(spans, spans)
+def test_places_of_spans(read: tuple[int, int, int], write: tuple[int, int, int]) -> None:
+    a, b = ({first + k * step for k in range(n)} for first, step, n in (read, write))
+    assert not within(read, write) or a <= b
+    assert not apart(read, write) or not a & b
+    if a and b and len(a) > 1 < len(b):
+        assert apart(read, write) or a & b or read[1] != write[1]
+
+
+axis = st.tuples(st.integers(0, 5), st.integers(0, 5), st.integers(1, 2)).map(
+    lambda t: slice(min(t[:2]), max(t[:2]) + 1, t[2])
+)
+
+
+@given(st.lists(st.tuples(st.booleans(), axis, axis), min_size=2, max_size=8))
+@targets
+def test_any_writes_and_reads(context: Context, steps: list[tuple[bool, slice, slice]]) -> None:
+    def f(x: Any) -> Any:
+        y, found = x.copy(), [x.sum()]
+        for k, (writes, rows, columns) in enumerate(steps):
+            if writes:
+                y[rows, columns] = np.sin(y[rows, columns] + k)
+            else:
+                found.append(y[rows, columns] * k)
+        return (y, *found)
+
+    after(f, np.arange(36.0).reshape(6, 6), context=context)
