@@ -323,6 +323,7 @@ PARTS = {
     "ge2_root": "root",
     "ge2_rank": "order",
     "ge2_digit": "order",
+    "ge2_windows_end": "order",
     "ge2_run_end": "order",
     "ge2_unnamed": "order",
     "ge2_random_some": "draw",

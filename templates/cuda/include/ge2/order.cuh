@@ -203,6 +203,25 @@ GE2_FN N ge2_run_end(const N *sorted, N from, N n) {
     }
 }
 
+/* The window after the last that goes on with the place of `from`: window w begins with number (w + 1) * WINDOW. Its number
+ * is found by steps that double and then halve, so that a place of very many updates has their parts read many at once. */
+template <int WINDOW, class N>
+GE2_FN N ge2_windows_end(const N *sorted, N from, N n) {
+    const N last = (n - 1) / WINDOW, mine = sorted[from];
+    const auto goes_on = [&](N w) { return w < last && sorted[(w + 1) * WINDOW] == mine; };
+    N inside = from / WINDOW, step = 1;
+    if (!goes_on(inside)) return inside;
+    while (goes_on(inside + step)) {
+        inside += step;
+        step *= 2;
+    }
+    while (step > 1) {
+        step /= 2;
+        if (goes_on(inside + step)) inside += step;
+    }
+    return inside + 1;
+}
+
 /* Does something with each place from `first` on, `end` not among them, that is none of the sorted ones. */
 template <class N, class F>
 GE2_FN void ge2_unnamed(const N *sorted, N n, N first, N end, F something) {
