@@ -60,11 +60,14 @@ def swept(graph: Graph, context: Context) -> Graph:
 
 
 def untied(graph: Graph) -> Graph:
-    """Drops a barrier's operand that is a join or a pad and whose result is not read: the barrier only
-    kept it out of a region that reads its parts now.
+    """Drops a barrier's operand that is a join or a pad, or part of one, and whose result is not read:
+    the barrier only kept it out of a region that reads its parts now.
     """
     read = {a for e in graph.eqns for a in e.inputs} | {*graph.outputs}
-    moves = {e.outs[0] for e in graph.eqns if is_move(e)}
+    moves = set[Atom]()
+    for e in graph.eqns:
+        if is_move(e) or (is_part(e) and e.inputs[0] in moves):
+            moves.add(e.outs[0])
     eqns = list[Eqn]()
     for e in graph.eqns:
         if isinstance(e.op, Barrier):

@@ -631,3 +631,16 @@ def test_a_thread_adds_up_the_runs_among_several_updates(rng: np.random.Generato
         np.add.at(wanted, i, x)
         np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-5)
         assert any("turn < each" in kernel.source for kernel in program.kernels)
+
+
+@pytest.mark.parametrize("hot", [63, 64, 65, 128, 191, 1000, 2999, 3001])
+def test_a_place_of_very_many_updates(hot: int, rng: np.random.Generator) -> None:
+    """Its windows are found by steps that double and halve, wherever its run begins."""
+    n = 3001
+    places = np.sort(rng.integers(0, 40, n))
+    first = int(rng.integers(0, n - hot + 1))
+    places[first : first + hot] = places[first]
+    places = rng.permutation(np.maximum.accumulate(places))
+    updates = rng.integers(-4, 5, (n, 20)).astype(np.float32)
+    found, wanted = added(np.ones((40, 20), np.float32), updates, places, chip=RANKED[1])
+    np.testing.assert_array_equal(found, wanted)

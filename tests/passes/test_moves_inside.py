@@ -20,6 +20,7 @@ from ge2.passes.context import run
 from ge2.passes.fuse import fuse
 from ge2.passes.moves_inside import is_move, moves_inside
 from ge2.targets.cuda.emulator import EMULATED, OfflineDevice, limits_of
+from ge2.targets.cuda.limits import H200
 from tests.together import needs_compiler
 
 F = Any
@@ -399,3 +400,22 @@ def test_nothing_is_written_over_what_is_read_elsewhere_by_another_name() -> Non
         found = ge2.jit(waves)(u, before)
     for y, wanted in zip(found, waves(u, before), strict=True):
         np.testing.assert_array_equal(y, wanted)
+
+
+def test_what_is_computed_again_between_steps_keeps_no_edges_outside() -> None:
+    """0.1 * f is made again in each step, behind a barrier that is given parts of the padded array."""
+
+    def steps(u: Any, f: Any, held: Any) -> Any:
+        first = u
+        for _ in range(3):
+            p = np.pad(u, 1, mode="edge")
+            around = p[:-2, 1:-1] + p[2:, 1:-1] + p[1:-1, :-2] + p[1:-1, 2:]
+            u = np.where(held, first, 0.25 * (around - 0.1 * f))
+        return u
+
+    u, f = (np.broadcast_to(np.float32(n), (2048, 2048)) for n in range(2))
+    graph = ge2.make_jaxpr(steps)(u, f, np.broadcast_to(np.True_, u.shape)).graph
+    planned = compile_graph(graph, name="steps", device=OfflineDevice(H200))
+    assert [step.name for step in planned.program.steps if step.kind == "kernel"] == [
+        "pointwise"
+    ] * 3

@@ -72,3 +72,18 @@ def test_products_of_few_terms(spec: str, rng: np.random.Generator) -> None:
             np.testing.assert_allclose(y, wanted, rtol=1e-14)
     five = ge2.make_jaxpr(lambda a, b: abs(a @ b))(np.ones((300, 5)), np.ones((5, 300))).graph
     assert tiny_products(five) is five
+
+
+@pytest.mark.parametrize("spec", ["ni,ij->nj", "ij,nj->in", "nki,ij->nkj", "ni,ji->nj"])
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_many_rows_times_a_tiny_matrix(spec: str, dtype: str, rng: np.random.Generator) -> None:
+    sizes = {"n": 17000, "k": 2, "i": 3, "j": 4}
+    arrays = [
+        rng.integers(-9, 9, [sizes[c] for c in term]).astype(dtype)
+        for term in spec.split("->")[0].split(",")
+    ]
+    graph = ge2.make_jaxpr(lambda a, b: np.einsum(spec, a, b))(*arrays).graph
+    found = verify(tiny_products(graph))
+    assert "dot_general" not in names(found)
+    for y, wanted in zip(interpret(found, arrays), interpret(graph, arrays), strict=True):
+        np.testing.assert_array_equal(y, wanted)
