@@ -381,21 +381,34 @@ def strong(graph: Graph, context: Context) -> Graph:
 # an array between two writes of the same part, the first is dead; where writes make up most of an
 # array, it is joined of them.
 #
-# In C a write changes the array where it is. So reads are not moved to the array before a write,
-# which would have to be kept for them.
+# In C a write changes the array where it is, and reads behind a write would have the array copied
+# for them. So there all writes of a program go, or all stay: those that are its arguments' or a
+# loop's do, and those of few elements.
+
+
+FEW = 64  # elements of a write that costs no more than a call
 
 
 def forward_writes(graph: Graph, context: Context) -> Graph:
     """The graph in which slices of what was written read what was written."""
-    if not any(type(e.op) is UpdateSlice for e in graph.eqns):
+    writes = [e for e in graph.eqns if type(e.op) is UpdateSlice]
+    in_place = context.caps is None
+    if not writes or (in_place and (context.written or context.body)):
         return graph
-    copies = context.caps is not None
+    if in_place and any(e.inputs[1].type.size < FEW for e in writes):
+        return graph
+    found = with_last_writes(with_reads_of_writes(graph))
+    stay = in_place and any(type(e.op) is UpdateSlice for e in found.eqns)
+    return graph if stay else found
+
+
+def with_reads_of_writes(graph: Graph) -> Graph:
     makers, env, eqns = dict[Atom, Eqn](), dict[Atom, Atom](), list[Eqn]()
     for given in graph.eqns:
         inputs = tuple([env.get(a, a) for a in given.inputs])
         eqn = Eqn(given.op, inputs, given.outs, given.source)
         if type(eqn.op) is Slice:
-            x, op = written_at(eqn.inputs[0], eqn.op, makers, copies)
+            x, op = written_at(eqn.inputs[0], eqn.op, makers)
             if x is not eqn.inputs[0] and x.type.shape == eqn.outs[0].type.shape:
                 env[eqn.outs[0]] = x
                 continue
@@ -403,25 +416,21 @@ def forward_writes(graph: Graph, context: Context) -> Graph:
         eqns.append(eqn)
         makers.update(dict.fromkeys(eqn.outs, eqn))
     outputs = tuple([env.get(a, a) for a in graph.outputs])
-    found = without_dead_code(Graph(graph.inputs, tuple(eqns), outputs, graph.consts))
-    return with_last_writes(found, copies)
+    return without_dead_code(Graph(graph.inputs, tuple(eqns), outputs, graph.consts))
 
 
-def written_at(x: Atom, op: Slice, makers: dict[Atom, Eqn], copies: bool) -> tuple[Atom, Slice]:
-    """What a slice of `x` reads, behind the writes that it lies apart from, if those are copies."""
-    found = x, op
+def written_at(x: Atom, op: Slice, makers: dict[Atom, Eqn]) -> tuple[Atom, Slice]:
+    """What a slice of `x` reads, behind the writes that it lies apart from."""
     while (maker := makers.get(x)) is not None and type(maker.op) is UpdateSlice:
         base, u = maker.inputs
         read, write = of_slice(op), of_write(maker.op, u)
         if all(map(within, read, write)):
             x, op = u, slice_of(read, write)
-            found = x, op
         elif any(map(apart, read, write)):
             x = base
-            found = (x, op) if copies else found
         else:
             break
-    return found
+    return x, op
 
 
 Span = tuple[int, int, int]  # along one axis: the first element, the step, how many
@@ -464,9 +473,9 @@ def slice_of(read: Sequence[Span], write: Sequence[Span]) -> Slice:
     return Slice(start, tuple([a + s * (n - 1) + 1 for a, s, (_, _, n) in ends]), step)
 
 
-def with_last_writes(graph: Graph, copies: bool) -> Graph:
+def with_last_writes(graph: Graph) -> Graph:
     """The graph without writes that another one hides before anything is read, and with the rest
-    joined, where each would be a copy of the whole.
+    joined, where they are several and most of an array.
     """
     hidden, joined = dict[Atom, Atom](), dict[Atom, list[Eqn]]()
     for base, chain in chains_of_writes(graph):
@@ -478,7 +487,7 @@ def with_last_writes(graph: Graph, copies: bool) -> Graph:
             else:
                 kept.append(e)
             parts.add(part)
-        if copies and len(kept) > 1:
+        if len(kept) > 1:
             joined[kept[0].outs[0]] = joined_writes(base, kept)
     if not hidden and not any(joined.values()):
         return graph
