@@ -29,7 +29,7 @@ import numpy as np
 
 from ge2.base.arrays import HALF
 from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Op, Var, makers_of, without_dead_code
-from ge2.ops.elementwise import ADD, SUB, WHERE
+from ge2.ops.elementwise import ADD, SUB, WHERE, ConvertElementType
 from ge2.ops.graphs.region import InRuns, Region, is_loop, readers_of
 from ge2.ops.index import UpdateSlice
 from ge2.ops.pointlike import Pointlike
@@ -345,6 +345,10 @@ class Sweep:
             at = tuple(NONE if n == 1 else d for d, n in enumerate(shape))
             inside = Inside(self)
             result = inside.moved(eqn, (0,) * len(shape), shape, at)
+            if inside.eqns and isinstance(
+                inside.eqns[-1].op, BroadcastInDim
+            ):  # a view, of which nothing is stored
+                result = inside.made(ConvertElementType(result.type.dtype), (result,), at)
             return self.made(eqn, "pointwise", shape, inside, (result,)) or eqn
         if not is_loop(op):
             return eqn

@@ -285,8 +285,19 @@ def over_nothing(sweep: Sweep, op: Any, inputs: Sequence[Atom], out: ArrayType) 
     return inputs[0] if not op.axes and inputs[0].type == out else None
 
 
+def of_nothing(sweep: Sweep, op: Any, inputs: Sequence[Atom], out: ArrayType) -> Atom | None:
+    """A fold of no elements is the number that it begins with."""
+    if inputs[0].type.size or not out.size:
+        return None
+    nothing = Literal.of(out.dtype.type(op.neutral_of(out.dtype)))
+    return sweep.make(BroadcastInDim(out.shape, ()), (nothing,), out) if out.shape else nothing
+
+
 def alone(sweep: Sweep, op: Any, inputs: Sequence[Atom], out: ArrayType) -> Atom | None:
-    """The one operand of an equation that joins or cuts, and here does neither."""
+    """The one operand of an equation that joins, and here does not, but for those of no elements."""
+    some = [a for a in inputs if a.type.size]
+    if len(some) < len(inputs) and some:
+        return some[0] if len(some) == 1 else sweep.make(op, tuple(some), out)
     return inputs[0] if len(inputs) == 1 and inputs[0].type == out else None
 
 
@@ -339,10 +350,10 @@ RULES: Rules = {
     "slice": (same,),
     "pad": (unpadded,),
     "rev": (over_nothing,),
-    # not reduce_sum: NumPy adds 0.0, which makes 0.0 of -0.0
-    "reduce_prod": (over_nothing,),
+    # over no axes not reduce_sum: NumPy adds 0.0, which makes 0.0 of -0.0
+    "reduce_sum": (of_nothing,), "reduce_prod": (over_nothing, of_nothing),
     "reduce_max": (over_nothing,), "reduce_min": (over_nothing,),
-    "reduce_or": (over_nothing,), "reduce_and": (over_nothing,),
+    "reduce_or": (over_nothing, of_nothing), "reduce_and": (over_nothing, of_nothing),
     "concatenate": (alone,),
     "update_slice": (written_in_part,),
 }

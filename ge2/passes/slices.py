@@ -180,7 +180,7 @@ def pushed(
         a for e in graph.eqns if not isinstance(e.op, Slice) for a in e.inputs if isinstance(a, Var)
     )
     reads.update(a for a in graph.outputs if isinstance(a, Var))
-    gone, found = set[Var](), Found()
+    gone, found, wanted = set[Var](), Found(), set[tuple[Var, Slice]]()
     origins = {
         out: (x, op) for x, each in parts.items() for op, out in each.items() if out.type.size
     }
@@ -192,13 +192,16 @@ def pushed(
                 gone.add(y)
                 reads.subtract(a for a in eqn.inputs if isinstance(a, Var))
                 for a in {*eqn.inputs}:
-                    if isinstance(a, Var) and a in origins and a not in parts and not reads[a]:
-                        parts[origins[a][0]].pop(origins[a][1], None)  # nobody reads it any more
+                    if not isinstance(a, Var) or a not in origins or a in parts or reads[a]:
+                        continue
+                    if origins[a] not in wanted:  # nobody reads it any more
+                        parts[origins[a][0]].pop(origins[a][1], None)
                 for op in parts[y]:
                     for x in (same.get(a, a) for a in sliced_inputs(eqn)):
                         if isinstance(x, Var) and (inner := slice_within(eqn, op, x)) is not None:
                             base, within = (x, inner) if reads[x] else located(x, inner, origins)
                             found[x, inner] = base, within
+                            wanted.add((base, within))
                             of_base = parts.setdefault(base, {})
                             part = of_base.setdefault(within, Var(*within.infer(base.type)))
                             if made is not None:

@@ -42,7 +42,7 @@ from ge2.ops import KNOWN, REPLACED
 from ge2.ops.elementwise import BY_NAME, ConvertElementType
 from ge2.trace.tracer import Closed, Trace, Tracer, check_type, is_traced
 from ge2.trace.views import Argument
-from ge2.trace.writes import OF_REAL_ARRAYS, making_traced, may_be_made_traced
+from ge2.trace.writes import OF_REAL_ARRAYS, TURNS, making_traced, may_be_made_traced
 
 # -------- Graphs made smaller without changing what they compute: equal equations once, unread ones
 # not at all.
@@ -325,15 +325,21 @@ def stage(
     source: Source | None = None,
 ) -> Closed:
     """Traces `f`, a function of flat arrays to a sequence of arrays, all made
-    by the line `source`; once more, if a real array that it made has no place for a traced value.
+    by the line `source`; again, if a real array that it made has no place for a traced value.
     """
     try:
         return staged(f, inputs, title, kind, source)
     except OF_REAL_ARRAYS as error:
         if not may_be_made_traced(error):
             raise
-    with making_traced():
-        return staged(f, inputs, title, kind, source)
+    for number in TURNS:
+        try:
+            with making_traced(number):
+                return staged(f, inputs, title, kind, source)
+        except OF_REAL_ARRAYS:
+            if number == TURNS[-1]:
+                raise
+    raise AssertionError(TURNS)
 
 
 def staged(

@@ -28,6 +28,7 @@ from ge2.base.errors import (
 )
 from ge2.base.record import record
 from ge2.base.source import Source, here, is_of_library
+from ge2.ops.elementwise import ConvertElementType
 from ge2.trace.tracer import is_traced
 
 WORK: Final[Any] = 10_000  # candidates that a search for a common element may try
@@ -313,9 +314,13 @@ def change(x: Any, value: Any, name: str, title: str) -> None:
 # such a reason is traced once more, and what its own lines make by the functions below is traced
 # from the beginning. Only then: of what NumPy made all is known without a search.
 
-MAKERS: Final = (
-    "array", "asarray", "asanyarray", "ascontiguousarray", "copy", "zeros", "ones", "empty", "full",
-    "zeros_like", "ones_like", "empty_like", "full_like", "eye", "identity", "arange", "linspace",
+EMPTY: Final = (
+    "zeros", "ones", "empty", "full", "zeros_like", "ones_like", "empty_like", "full_like", "copy",
+)  # fmt: skip
+# of elements that are given: as long as NumPy can make them, they are its own at first, since they
+# may be kept for later calls; if that is not enough either, they are traced in a third trace
+GIVEN: Final = (
+    "array", "asarray", "asanyarray", "ascontiguousarray", "eye", "identity", "arange", "linspace",
 )  # fmt: skip
 JOINERS: Final = ("r_", "c_")
 # functions of `math`, by their names in NumPy and in scipy.special where those are others
@@ -323,10 +328,12 @@ OF_NUMPY: Final = {
     "acos": "arccos", "acosh": "arccosh", "asin": "arcsin", "asinh": "arcsinh", "atan": "arctan",
     "atan2": "arctan2", "atanh": "arctanh", "pow": "power",
 } | {name: name for name in (
-    "copysign", "cos", "cosh", "degrees", "exp", "expm1", "fabs", "fmod", "hypot", "isfinite",
-    "isinf", "isnan", "log10", "log1p", "log2", "radians", "sin", "sinh", "sqrt", "tan", "tanh",
+    "cbrt", "copysign", "cos", "cosh", "degrees", "exp", "exp2", "expm1", "fabs", "fmod", "hypot",
+    "isfinite", "isinf", "isnan", "log10", "log1p", "log2", "radians", "sin", "sinh", "sqrt", "tan",
+    "tanh",
 )}  # fmt: skip
 OF_SPECIAL: Final = {"erf": "erf", "erfc": "erfc", "gamma": "gamma", "lgamma": "gammaln"}
+OF_TWO: Final = ("atan2", "copysign", "fmod", "hypot", "pow")
 TO_INTEGERS: Final = ("ceil", "floor", "trunc")
 # errors of a real array that meets a traced value; `if x > 0`, of their family, has no part in it
 OF_REAL_ARRAYS: Final = (
@@ -335,31 +342,37 @@ OF_REAL_ARRAYS: Final = (
     TracerArrayConversionError,
     TracerIntegerConversionError,
 )
-_here = local()  # `traced`: whether this thread traces a function for the second time
+_here = local()  # `turn`: which trace of a function this thread makes after the first
 _lock = Lock()
 _threads: list[int] = []  # as many as trace so
 _originals: dict[tuple[ModuleType, str], Any] = {}
+TURNS: Final = (1, 2)
 
 
 def may_be_made_traced(error: Exception) -> bool:
     """True if a function that failed so may pass where what it makes by NumPy is traced."""
-    return type(error) in OF_REAL_ARRAYS and not makes_traced()
+    return type(error) in OF_REAL_ARRAYS and not turn()
 
 
-def makes_traced() -> bool:
-    return getattr(_here, "traced", False)
+def turn() -> int:
+    return getattr(_here, "turn", 0)
 
 
 def for_user() -> bool:
-    """True if what calls the caller is a line of the user's, in a thread that traces so."""
-    return makes_traced() and not is_of_library(sys._getframe(2).f_code.co_filename)
+    """True if what calls the caller is a function of the user's, in a thread that traces so; what a
+    module makes while it is imported stays there.
+    """
+    if not turn():
+        return False
+    code = sys._getframe(2).f_code
+    return code.co_name != "<module>" and not is_of_library(code.co_filename)
 
 
 @contextmanager
-def making_traced() -> Iterator[None]:
+def making_traced(number: int) -> Iterator[None]:
     """Inside, NumPy's functions that make an array from no traced one make a traced one, where a
-    line of the user's calls them in this thread; other threads and libraries get what they always
-    get.
+    function of the user's calls them in this thread; other threads and libraries get what they
+    always get. `number`: of the turn, which says of which functions.
     """
     with _lock:
         _threads.append(1)
@@ -367,11 +380,11 @@ def making_traced() -> Iterator[None]:
             for (module, name), instead in replacements().items():
                 _originals[module, name] = getattr(module, name)
                 setattr(module, name, instead)
-    _here.traced = True
+    _here.turn = number
     try:
         yield
     finally:
-        _here.traced = False
+        _here.turn = 0
         with _lock:
             _threads.pop()
             if not _threads:
@@ -386,52 +399,63 @@ def replacements() -> dict[tuple[ModuleType, str], Any]:
 
     plain = {name: getattr(np, theirs) for name, theirs in OF_NUMPY.items()}
     plain |= {name: getattr(special, theirs) for name, theirs in OF_SPECIAL.items()}
-    plain |= {name: whole(getattr(np, name)) for name in TO_INTEGERS}
+    plain |= {name: getattr(np, name) for name in TO_INTEGERS}
     plain["log"] = logarithm
     found: dict[tuple[ModuleType, str], Any] = {
-        (math, name): of_traced(getattr(math, name), instead) for name, instead in plain.items()
+        (math, name): of_numbers(getattr(math, name), instead)
+        for name, instead in plain.items()
+        if hasattr(math, name)  # cbrt and exp2 are of Python 3.11
     }
-    for name in MAKERS:
-        found[np, name] = maker(getattr(np, name), getattr(ours, name))
+    for name in (*EMPTY, *GIVEN):
+        found[np, name] = maker(getattr(np, name), getattr(ours, name), name in GIVEN)
     for name in JOINERS:
         found[np, name] = Joiner(getattr(np, name), getattr(ours, name))
     return found
 
 
-def logarithm(x: Any, base: Any = math.e) -> Any:
-    return np.log(x) if base is math.e else np.log(x) / np.log(base)
+def logarithm(x: Any, base: Any = None) -> Any:
+    return np.log(x) if base is None else np.log(x) / np.log(base)
 
 
-def whole(rounded: Callable[..., Any]) -> Callable[..., Any]:
-    """As `rounded`, but of integers: `math.floor` gives an int."""
-    return lambda x: rounded(x).astype(np.int64)
-
-
-def maker(original: Callable[..., Any], ours: Callable[..., Any]) -> Callable[..., Any]:
-    """`original`, but `ours` where a line of the user's calls it and `ours` knows how: not for
-    strings, objects and records.
+def maker(
+    original: Callable[..., Any], ours: Callable[..., Any], given: bool
+) -> Callable[..., Any]:
+    """`original`, but `ours` where a function of the user's calls it and `ours` knows how: not for
+    strings, objects and records. `given`: of elements, which in the first turn NumPy makes if it can.
     """
 
     @wraps(original)
     def made(*args: Any, **kwargs: Any) -> Any:
         if not for_user():
             return original(*args, **kwargs)
+        if is_traced(kwargs.get("like")):  # an array that ours made
+            del kwargs["like"]
+        first, second = (original, ours) if given and turn() == TURNS[0] else (ours, original)
         try:
-            return ours(*args, **kwargs)
+            return first(*args, **kwargs)
         except (Ge2Error, TypeError, ValueError):
-            return original(*args, **kwargs)  # or its error, as if nothing had been replaced
+            return second(*args, **kwargs)  # or its error
 
     return made
 
 
-def of_traced(original: Callable[..., Any], numpys: Callable[..., Any]) -> Callable[..., Any]:
-    """`original`, but NumPy's function of the same meaning where a line of the user's calls it
-    with a traced value.
+def of_numbers(original: Callable[..., Any], numpys: Callable[..., Any]) -> Callable[..., Any]:
+    """`original`, but NumPy's function of the same meaning where a function of the user's calls it
+    with traced real numbers. As Python's it computes in float64, and gives a Python number.
     """
+    name = original.__name__
+    counts = (1, 2) if name == "log" else (2,) if name in OF_TWO else (1,)
 
     @wraps(original)
     def computed(*args: Any) -> Any:
-        return (numpys if any(map(is_traced, args)) and for_user() else original)(*args)
+        traced = [a for a in args if is_traced(a)]
+        plain = all(not a.type.shape and a.type.dtype.kind != "c" for a in traced)
+        if not traced or not plain or len(args) not in counts or not for_user():
+            return original(*args)
+        y = numpys(*[a.astype(np.float64) if is_traced(a) else a for a in args])
+        if name in TO_INTEGERS:
+            y = y.astype(np.int64)
+        return y if y.type.dtype == np.bool_ else ConvertElementType(y.type.dtype, weak=True)(y)
 
     return computed
 
@@ -444,4 +468,9 @@ class Joiner:
         self.original, self.ours = original, ours
 
     def __getitem__(self, key: Any) -> Any:
-        return (self.ours if for_user() else self.original)[key]
+        if not for_user():
+            return self.original[key]
+        try:
+            return self.original[key] if turn() == TURNS[0] else self.ours[key]
+        except (Ge2Error, TypeError, ValueError):
+            return self.ours[key]

@@ -162,3 +162,18 @@ def test_any_writes_and_reads(context: Context, steps: list[tuple[bool, slice, s
         return (y, *found)
 
     after(f, np.arange(36.0).reshape(6, 6), context=context)
+
+
+def test_a_slice_that_two_values_are_made_of_stays_for_the_second() -> None:
+    """It was given up when its first reader was moved, and asked for again by the second."""
+
+    def f(y: Any, u: Any) -> Any:
+        y = y * 1
+        y[0:3] = u[0:3] * 2
+        o = y[0:1].sum()
+        y[0:3] = (u + o)[0:3] * 5
+        return y
+
+    y, u = np.ones((4, 3)), np.arange(12.0).reshape(4, 3)
+    with ge2.config.using(executor="emulator"):
+        np.testing.assert_array_equal(ge2.jit(f)(y, u), f(y, u))

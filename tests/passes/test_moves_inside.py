@@ -419,3 +419,25 @@ def test_what_is_computed_again_between_steps_keeps_no_edges_outside() -> None:
     assert [step.name for step in planned.program.steps if step.kind == "kernel"] == [
         "pointwise"
     ] * 3
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x, z: x + z.sum(),
+        lambda x, z: (x * 2, np.prod(z) + np.any(z, 0)),
+        lambda x, z: np.pad(x[:0] * 4, ((0, 3), (0, 0))),
+        lambda x, z: np.concatenate([x[:0], np.zeros((2, 3)), x[:0]]),
+        lambda x, z: np.pad(z, ((1, 2), (0, 0)), constant_values=2.0),
+    ],
+)
+@needs_compiler
+def test_arrays_of_no_elements_leave_no_memory_unwritten(f: Any) -> None:
+    x, z = np.ones((1, 3)), np.ones((0, 3))
+    with config.using(executor="emulator"):
+        compiled = ge2.jit(f)
+        for n in range(2):
+            junk = [np.full(shape, 7.0 + n) for shape in ((1, 3), (2, 3), (3, 3)) * 20]
+            del junk
+            for y, w in zip(*map(ge2.tree.leaves, (compiled(x, z), f(x, z))), strict=True):
+                np.testing.assert_array_equal(y, w)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -128,7 +129,7 @@ def test_the_real_one_is_called_by_libraries_and_by_other_threads() -> None:
     def f(x: Any) -> Any:
         y = np.zeros(3)
         y[0] = x[0]
-        if writes.makes_traced():
+        if writes.turn():
             both.wait(10)
             both.wait(10)
             assert np.atleast_1d([1.0]).sum() == 1  # a function of NumPy's that makes an array
@@ -148,6 +149,47 @@ def test_the_real_one_is_called_by_libraries_and_by_other_threads() -> None:
 
 
 ORIGINAL = np.zeros
+
+
+def test_pythons_mathematics_is_of_float64_and_gives_python_numbers() -> None:
+    x = np.array([1.5, 0.25, 3.0], np.float32)
+
+    def f(x: Any) -> Any:
+        y = np.zeros(2)
+        y[0] = math.exp(60 * x[0]) + math.hypot(x[1], x[2])
+        return y, x * math.sin(x[1]), x * math.floor(x[0]), math.pow(x[2] > 0, -1) + math.sqrt(4)
+
+    wide = x.astype(np.float64)
+    found = ge2.jit(f)(x)
+    np.testing.assert_allclose(found[0][0], math.exp(60 * wide[0]) + math.hypot(*wide[1:]))
+    assert [a.dtype for a in found[1:3]] == [np.float32, np.float32]
+    np.testing.assert_allclose(found[1], x * math.sin(wide[1]), rtol=1e-6)
+    np.testing.assert_array_equal(found[2], x)
+    assert found[3] == 3.0
+    for wrong in (
+        lambda x: math.sin(x),
+        lambda x: math.hypot(x[0], x[1], x[2]),
+        lambda x: math.sin(x[0] * 1j),
+    ):
+        with pytest.raises(TypeError):
+            ge2.jit(lambda x, wrong=wrong: (f(x), wrong(x)))(x)
+
+
+@functools.lru_cache
+def table(n: int) -> Any:
+    return np.arange(float(n)) ** 2
+
+
+def test_tables_that_outlive_the_trace_are_numpys() -> None:
+    def f(x: Any) -> Any:
+        y = np.zeros(3)
+        y[0] = x[0]
+        assert np.isscalar(np.arange(3)[0])
+        return y + table(3), np.zeros(3, like=np.ones(1))
+
+    same(ge2.jit(f)(X), f(X))
+    assert type(table(3)) is np.ndarray
+    same(ge2.jit(f)(X.astype(np.float32)), f(X.astype(np.float32)))
 
 
 def test_numpy_is_as_before_after_a_function_that_fails_twice() -> None:
