@@ -343,7 +343,7 @@ def sinc(x: Any) -> Any:
 
 
 def sinc_near_zero(y: Any) -> Any:
-    """sin(y) / y by its series, exact for |y| < 1: the quotient's derivatives cancel there."""
+    """sin(y) / y by its series, to the last bit for |y| < 1, where a quotient's slopes cancel."""
     square = e.multiply(y, y)
     total: Any = 1 / math.factorial(21)  # a Python number, so that the dtype stays that of y
     for k in range(9, -1, -1):

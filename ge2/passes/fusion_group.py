@@ -126,7 +126,7 @@ class Group:
         of one length can be one.
         """
         for var, dims in uses:
-            if var in self.made and dims == whole(len(shape)):
+            if var in self.made and dims == straight(len(shape)):
                 # in the same orientation, without axes of size 1: the usual case
                 entry = self.embed[var]
                 return entry if self.agrees(uses, entry) else None
@@ -251,7 +251,7 @@ def bind(found: list[int | None], taken: set[int], at: Dims, dims: Dims) -> bool
 
 def seen_from(entry: Dims, dims: Dims) -> Dims:
     """The axes of an operand, given those of the result."""
-    if dims == whole(len(entry)):
+    if dims == straight(len(entry)):
         return entry
     return tuple([NONE if d == NONE else entry[d] for d in dims])
 
@@ -338,8 +338,8 @@ def dims_of(op: Op, x: Var | Any, out: Dims) -> Dims | None:
 
 
 @cache
-def whole(ndim: int) -> Dims:
-    """The axes of a result, as an operand in the same orientation has them."""
+def straight(ndim: int) -> Dims:
+    """The axes 0, 1, ..., ndim - 1: an operand that has these is not turned."""
     return tuple(range(ndim))
 
 

@@ -270,29 +270,29 @@ def is_tiny(eqn: Eqn, tuning: TinyProducts) -> bool:
 
 def is_by_tiny(eqn: Eqn, tuning: TinyProducts) -> bool:
     """True of many rows times one matrix of few rows and columns, as points that are turned."""
+    terms, most = terms_of(eqn), tuning.largest
+    rows = sorted(x.type.size // terms for x in eqn.inputs) if 0 < terms <= most else [0]
+    return 0 < rows[0] <= most and rows[-1] >= tuning.fewest * tuning.large
+
+
+def terms_of(eqn: Eqn) -> int:
+    """The terms of a product of two IEEE arrays over one axis of each; 0 of all else."""
     op = eqn.op
     if not isinstance(op, DotGeneral) or op.out is not None or op.precision in ("tf32", "bf16"):
-        return False
-    a, b = (x.type for x in eqn.inputs)
-    if a.dtype not in (FLOAT32, FLOAT64) or len(op.contract[0]) != 1 or op.beside[0]:
-        return False
-    terms, most = a.shape[op.contract[0][0]], tuning.largest
-    rows = sorted(x.size // terms for x in (a, b)) if terms else [0]
-    return 0 < rows[0] <= most and terms <= most and rows[-1] >= tuning.fewest * tuning.large
+        return 0
+    a, axes = eqn.inputs[0].type, op.contract[0]
+    plain = a.dtype in (FLOAT32, FLOAT64) and len(axes) == 1 and not op.beside[0]
+    return a.shape[axes[0]] if plain else 0
 
 
 def has_few_terms(eqn: Eqn, tuning: TinyProducts) -> bool:
     """True of a large product of so few terms that an element takes less than to write it."""
-    op = eqn.op
-    if not isinstance(op, DotGeneral) or op.out is not None or op.precision in ("tf32", "bf16"):
+    terms = terms_of(eqn)
+    if not 0 < terms <= tuning.terms:
         return False
-    a, b = (x.type for x in eqn.inputs)
-    if a.dtype not in (FLOAT32, FLOAT64) or len(op.contract[0]) != 1 or op.beside[0]:
-        return False
-    (axis,), (out,) = op.contract[0], eqn.outs
-    few = 0 < a.shape[axis] <= tuning.terms and min(a.ndim, b.ndim) > 1
-    few &= out.type.size * a.shape[axis] > tuning.smallest
-    return few and out.type.size >= tuning.large * max(a.size, b.size) // a.shape[axis]
+    (a, b), size = (x.type for x in eqn.inputs), eqn.outs[0].type.size
+    many = size * terms > tuning.smallest and size >= tuning.large * max(a.size, b.size) // terms
+    return many and min(a.ndim, b.ndim) > 1
 
 
 def by_terms(eqn: Eqn) -> list[Eqn]:
@@ -355,7 +355,7 @@ def narrow_operands(graph: Graph) -> Graph:
     makers, eqns, made = makers_of(graph), list[Eqn](), list[Eqn]()
 
     def narrow(x: Atom) -> Atom | None:
-        """What `x` is, but for its dtype, before it was made wide; a view is one of that."""
+        """The half-typed array that was converted to `x`, seen by the same views; None of others."""
         eqn = makers.get(x)
         if eqn is None or len(eqn.inputs) != 1:
             return None

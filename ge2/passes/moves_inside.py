@@ -345,9 +345,8 @@ class Sweep:
             at = tuple(NONE if n == 1 else d for d, n in enumerate(shape))
             inside = Inside(self)
             result = inside.moved(eqn, (0,) * len(shape), shape, at)
-            if inside.eqns and isinstance(
-                inside.eqns[-1].op, BroadcastInDim
-            ):  # a view, of which nothing is stored
+            last = inside.eqns[-1].op if inside.eqns else None
+            if isinstance(last, BroadcastInDim):  # a view, of which a region stores nothing
                 result = inside.made(ConvertElementType(result.type.dtype), (result,), at)
             return self.made(eqn, "pointwise", shape, inside, (result,)) or eqn
         if not is_loop(op):

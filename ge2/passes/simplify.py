@@ -431,7 +431,7 @@ def with_reads_of_writes(graph: Graph) -> Graph:
 
 
 def written_at(x: Atom, op: Slice, makers: dict[Atom, Eqn]) -> tuple[Atom, Slice]:
-    """What a slice of `x` reads, behind the writes that it lies apart from."""
+    """The array that holds the elements which a slice of `x` reads, and the slice of that array."""
     while (maker := makers.get(x)) is not None and type(maker.op) is UpdateSlice:
         base, u = maker.inputs
         read, write = of_slice(op), of_write(maker.op, u)

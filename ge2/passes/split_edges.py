@@ -427,9 +427,8 @@ def single(eqn: Eqn) -> str:
 # filters by `sliding_window_view`.
 
 
-Form = tuple[
-    int, tuple[int, int] | None
-]  # a place along an axis: a number, and a step along another
+# a place along an axis: a number, and a step along an axis of what reads it, if it has one
+Form = tuple[int, tuple[int, int] | None]
 
 
 def written_windows(graph: Graph, context: Context = NOTHING) -> Graph:
@@ -544,11 +543,13 @@ class Windowed:
         return x, met
 
     def is_window(self, eqn: Eqn) -> bool:
-        """True of a gather along one axis at places that count up along both of their axes."""
+        """True of a gather along one axis at places of it that count up along both of their axes."""
         if type(eqn.op) is not Gather or len(eqn.op.axes) != 1 or eqn.inputs[1].type.ndim != 2:
             return False
+        x, places = (a.type for a in eqn.inputs)
         index = self.makers.get(eqn.inputs[1])
-        if index is None or index.op != ADD:
+        outside = sum(places.shape) - 1 > x.shape[eqn.op.axes[0]] or places.dtype.itemsize < 4
+        if index is None or index.op != ADD or outside:
             return False
         ends = [self.makers.get(a) for a in index.inputs]
         return {e.op.axis for e in ends if e and isinstance(e.op, Iota)} == {0, 1}

@@ -21,6 +21,7 @@ from ge2 import numpy as gnp
 from ge2.base.source import MISSING, Expression
 from ge2.numpy.rare import special
 from ge2.trace.protocols import INSTEAD
+from ge2.trace.writes import OF_NUMPY
 
 __all__ = ["hint"]
 
@@ -34,11 +35,9 @@ GENERAL: Final = {
     "key":    "a key that is known when traced (static_argnums=); or ge2.lax.switch, np.where in place of a table",
     "format": "ge2.debug.print('{}', x), which prints the value when the program runs",
 }
-MATH: Final = {
-    "acos": "np.arccos", "acosh": "np.arccosh", "asin": "np.arcsin", "asinh": "np.arcsinh",
-    "atan": "np.arctan", "atan2": "np.arctan2", "atanh": "np.arctanh", "pow": "np.power", "fsum": "np.sum",
-    "gamma": "scipy.special.gamma", "lgamma": "scipy.special.gammaln", "erf": "scipy.special.erf",
-    "erfc": "scipy.special.erfc", "degrees": "np.degrees", "radians": "np.radians",
+MATH: Final = {name: f"np.{theirs}" for name, theirs in OF_NUMPY.items()} | {
+    "fsum": "np.sum", "gamma": "scipy.special.gamma", "lgamma": "scipy.special.gammaln",
+    "erf": "scipy.special.erf", "erfc": "scipy.special.erfc",
 }
 OF_PYTHON: Final[dict[Any, str]] = {
     builtins.any: "np.any({0})",

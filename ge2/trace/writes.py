@@ -393,7 +393,7 @@ def making_traced(number: int) -> Iterator[None]:
 
 
 def replacements() -> dict[tuple[ModuleType, str], Any]:
-    """What stands for which function of NumPy's and `math`'s meanwhile."""
+    """The functions that replace those of NumPy and `math`, by module and name."""
     from ge2 import numpy as ours  # here: they are made of traced values themselves
     from ge2.numpy.rare import special
 

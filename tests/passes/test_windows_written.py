@@ -9,8 +9,11 @@ import pytest
 from numpy.lib.stride_tricks import sliding_window_view as windows
 
 import ge2
+from ge2.compile import compile_graph
 from ge2.ir import verify
 from ge2.passes.split_edges import written_windows
+from ge2.targets.cuda.emulator import OfflineDevice
+from ge2.targets.cuda.limits import H200
 
 X = np.random.default_rng(0).standard_normal((2, 9, 11, 3)).astype(np.float32)
 W = np.random.default_rng(1).standard_normal((3, 3)).astype(np.float32)
@@ -52,3 +55,38 @@ def test_other_folds_stay(f: Any) -> None:
     assert "gather" in [e.op.name for e in found.eqns]
     for a, b in zip(found(X, W), graph(X, W), strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+def planned(f: Any, *shapes: tuple[tuple[int, ...], str]) -> Any:
+    """The program of such arrays for an H200, of which none is made."""
+    arrays = [np.broadcast_to(np.zeros((), dtype), shape) for shape, dtype in shapes]
+    graph = ge2.make_jaxpr(f)(*arrays).graph
+    return compile_graph(graph, name="f", device=OfflineDevice(H200))
+
+
+def test_windows_of_windows_are_not_computed_again() -> None:
+    """Seven rows of seven columns are two kernels of seven reads each, not one of 49."""
+
+    def dilated(a: Any) -> Any:
+        p, n = np.pad(a, 3, mode="edge"), a.shape[0]
+        rows = p[:, :n]
+        for s in range(1, 7):
+            rows = np.maximum(rows, p[:, s : s + n])
+        found = rows[:n]
+        for s in range(1, 7):
+            found = np.maximum(found, rows[s : s + n])
+        return found
+
+    steps = planned(dilated, ((2048, 2048), "u1")).program.steps
+    assert [s.name for s in steps if s.kind == "kernel"] == ["pointwise", "pointwise"]
+
+
+def test_few_elements_that_are_folded_twice_are_two_kernels() -> None:
+    """A block would have 3 x 2 elements of each of a million triangles."""
+
+    def stiffness(edges: Any, u: Any) -> Any:
+        return np.einsum("mij,mj->mi", np.einsum("mid,mjd->mij", edges, edges) / 4.0, u)
+
+    found = planned(stiffness, ((1 << 20, 3, 2), "f8"), ((1 << 20, 3), "f8"))
+    (choice,) = [k.choice for k in found.kernels]
+    assert str(choice).startswith("region in CUDA, in two")
