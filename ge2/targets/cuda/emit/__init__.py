@@ -317,6 +317,7 @@ PARTS = {
     "ge2_column_": "team",
     "ge2_columns_": "columns",
     "ge2_exact_": "exact",
+    "ge2_extreme": "extreme",
     "ge2_fixed_": "fixed",
     "ge2_divisor": "divide",
     "ge2_over_": "divide",

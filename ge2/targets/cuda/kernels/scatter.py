@@ -9,7 +9,7 @@ from typing import ClassVar, Final, final
 
 import numpy as np
 
-from ge2.base.arrays import HALF, accumulator
+from ge2.base.arrays import FLOAT32, FLOAT64, HALF, accumulator
 from ge2.base.record import record
 from ge2.choice.problem import Problem, Variant
 from ge2.codegen.axes import merged, strides_of
@@ -403,6 +403,14 @@ ATOMIC = {  # whole numbers that one instruction takes in
     np.dtype(t): f"unsigned {'int' if np.dtype(t).itemsize == 4 else 'long long'}"
     for t in (np.int32, np.uint32, np.int64, np.uint64)
 }
+# floats whose extremes are those of their bits: integers of their size, what gives the bits, and
+# those of infinity (`extreme.cuh`)
+FLOATS = {
+    FLOAT32: ("int", "unsigned int", "ge2_bits_f32", "0x7f800000u"),
+    FLOAT64: (
+        "long long", "unsigned long long", "(unsigned long long)ge2_bits_f64", "0x7ff0000000000000ull",
+    ),
+}  # fmt: skip
 BLOCKS, AT_ONCE, EXACT = "in shared memory, by blocks", "as they come", "by parts that are exact"
 FIRST, RANKS, DIGITS = (
     "by the first of each place",
@@ -412,6 +420,14 @@ FIRST, RANKS, DIGITS = (
 LAUNCHES = {BLOCKS: 2, AT_ONCE: 1, EXACT: 4, FIRST: 1, RANKS: 4}  # those by digits depend on them
 ATOMICS = {AT_ONCE: 1, EXACT: 3}  # of global memory, for each element of an update
 CALLS = {ScatterAdd: "atomicAdd", ScatterMax: "atomicMax", ScatterMin: "atomicMin"}
+
+
+def many_extremes(writes: Writes) -> bool:
+    """True of extremes of floats that are worth more than the signs of zeros: of zeros that meet at
+    a place the larger or smaller is taken, not the first.
+    """
+    many = writes.rows.count >= writes.chip.tuning.scatters.unordered
+    return many and writes.dtype in FLOATS and isinstance(writes.op, ScatterMax | ScatterMin)
 
 
 class CudaWriting(Cuda):
@@ -495,7 +511,7 @@ class CudaScatterReduce(CudaWriting):
         return caps.speed.of(problem, launches=launches) + atomics / caps.chip.tuning.scatters.rate
 
     def ways(self, writes: Writes) -> tuple[Variant, ...]:
-        free = writes.rows.count == 1 or writes.dtype in ATOMIC
+        free = writes.rows.count == 1 or writes.dtype in ATOMIC or many_extremes(writes)
         ordered = "" if free else f"{writes.dtype.name} depends on the order of updates"
         exact = "any order gives the same bits" if free else unserved(writes)
         shared = BlockSums(writes).unserved() if writes.rows.count > 1 else "there is one update"
@@ -536,6 +552,10 @@ class CudaScatterReduce(CudaWriting):
         if rows.count == 1:
             total = merge(op, loaded(to, dtype), loaded(update, dtype), dtype)
             line = f"{to} = {stored(total, dtype)};"
+        elif dtype in FLOATS:
+            signed, word, bits, infinity = FLOATS[dtype]
+            kind = f"ge2_extreme<{'true' if isinstance(op, ScatterMax) else 'false'}, {signed}, {word}>"
+            line = f"{kind}(({word} *)&{to}, {bits}({update}), {infinity});"
         else:
             # sums of signed numbers wrap as unsigned ones
             signed = dtype.kind == "i" and not isinstance(op, ScatterAdd)
