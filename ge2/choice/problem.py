@@ -355,8 +355,12 @@ class Speed:
         `rate`, whichever takes longer, and launches.
         """
         moved, done = bytes_of(problem), operations(problem, self.functions)
-        memory = passes * moved / (self.cached if moved < self.cache else self.moved)
+        memory = passes * moved / self.rate_of(moved)
         return launches * self.launch + max(memory, done / (self.computed(problem) * rate))
+
+    def rate_of(self, moved: int) -> float:
+        """Bytes in a second, where so many are moved."""
+        return self.cached if moved < self.cache else self.moved
 
     def computed(self, problem: Problem) -> float:
         """Operations in a second of the widest dtype of a problem."""

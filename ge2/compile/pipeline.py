@@ -20,6 +20,8 @@ from ge2.compile.steps import reads_first, results_together
 from ge2.compile.writes import checked_early, results_apart, views_first, with_copies, writes
 from ge2.ir import Graph
 from ge2.ops.attention.ops import has_attention
+from ge2.ops.graphs.loops import ScanLoop
+from ge2.ops.index import ScatterAdd
 from ge2.passes import TIDY
 from ge2.passes.context import NOTHING, Context, Pass, run
 from ge2.passes.context import TUNING as PASSES
@@ -110,6 +112,15 @@ def split_live_ranges(graph: Graph, context: Context) -> Graph:
     return split_live_ranges(graph, context)
 
 
+def shared_orders(graph: Graph, context: Context) -> Graph:
+    """Sums at the same indices have the order of their updates once."""
+    if not any(isinstance(e.op, ScatterAdd | ScanLoop) for e in graph.eqns):
+        return graph
+    from ge2.compile.rewrites import shared_orders
+
+    return shared_orders(graph, context)
+
+
 def gated_products(graph: Graph, context: Context) -> Graph:
     """Products of whose columns one half gates the other become two."""
     from ge2.compile.rewrites.products import gated_products
@@ -157,10 +168,10 @@ PIPELINES: Final[dict[str, tuple[Pass, ...]]] = {
     ),
     "cuda": (
         *FIRST, sorted_reads, few_ranks, order_statistics, online_sums, narrow_operands, half_results, fp8_products,
-        written_windows, same_axes, recompute, tiny_products, mirrored, short_sums, joined_products, roll, whole,
-        stack, stack_all, products_outside, sums_after, scans_of_slices, slices_first, gated_products, join_scatters,
-        sums_of_zeros, repeated_updates, products_to_sums, fuse, split_live_ranges, contractions, indexed, drawn,
-        resident, moves_inside, rows_inside, small_turned, results_together, constants_late, reads_first, with_copies,
+        written_windows, same_axes, recompute, tiny_products, mirrored, short_sums, joined_products, shared_orders,
+        roll, whole, stack, stack_all, products_outside, sums_after, scans_of_slices, slices_first, gated_products,
+        join_scatters, sums_of_zeros, repeated_updates, products_to_sums, fuse, split_live_ranges, contractions, indexed,
+        drawn, resident, moves_inside, rows_inside, small_turned, results_together, constants_late, reads_first, with_copies,
         results_apart, views_first,
     ),
 }
@@ -176,9 +187,9 @@ LIMITED: Final[dict[str, tuple[Pass, ...]]] = {
     ),
     "cuda": (
         sorted_reads, few_ranks, order_statistics, online_sums, narrow_operands, half_results, fp8_products,
-        written_windows, tiny_products, mirrored, short_sums, whole, stack, scans_of_slices, slices_first,
-        join_scatters, sums_of_zeros, repeated_updates, products_to_sums, fuse, indexed, drawn, resident, moves_inside,
-        rows_inside, constants_late, reads_first, with_copies, views_first,
+        written_windows, tiny_products, mirrored, short_sums, shared_orders, whole, stack, scans_of_slices,
+        slices_first, join_scatters, sums_of_zeros, repeated_updates, products_to_sums, fuse, indexed, drawn, resident,
+        moves_inside, rows_inside, constants_late, reads_first, with_copies, views_first,
     ),
 }
 # fmt: on

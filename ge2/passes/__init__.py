@@ -13,6 +13,8 @@ from ge2.passes.context import Pass
 from ge2.passes.fold import counted, fold
 from ge2.passes.folds import MultiplyAdd as MultiplyAdd
 from ge2.passes.indices import SumsAt as SumsAt
+from ge2.passes.indices import SumsInOrder as SumsInOrder
+from ge2.passes.indices import UpdateOrder as UpdateOrder
 from ge2.passes.indices import Wrap as Wrap
 from ge2.passes.linear_algebra import Lu as Lu
 from ge2.passes.linear_algebra import LuSolve as LuSolve
@@ -29,6 +31,8 @@ LATER: dict[str, Callable[..., Op]] = {
     "repeat": RepeatLoop,
     "multiply_add": MultiplyAdd,
     "sums_at": SumsAt,
+    "sums_in_order": SumsInOrder,
+    "update_order": UpdateOrder,
     "lu": Lu,
     "lu_solve": LuSolve,
 }

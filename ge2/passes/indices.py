@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, final
+from dataclasses import replace
+from typing import Any, final
 
 import numpy as np
 
@@ -27,7 +27,7 @@ from ge2.ir import (
     without_dead_code,
 )
 from ge2.ops.elementwise import ADD
-from ge2.ops.graphs.region import Region, Runs, is_loop
+from ge2.ops.graphs.region import Region, is_loop
 from ge2.ops.index import Gather, ScatterAdd, ScatterReduce
 from ge2.ops.pointlike import Pointlike, Pointwise
 from ge2.ops.random import Draw, RandomBits
@@ -215,6 +215,68 @@ class SumsAt(Op):
         return ScatterAdd(self.axes).reference(zeros, *arrays)
 
 
+@final
+@record
+class UpdateOrder(Op):
+    """The order of updates by their places, of one place in their own: the numbers of the updates,
+    and those places. Both are counted in row-major order, over the axes of the indices and over
+    axes of these sizes.
+    """
+
+    sizes: Dims
+    name = "update_order"
+    several = True
+    may_alias = False
+
+    @property
+    def adding(self) -> ScatterAdd:
+        return ScatterAdd(tuple(range(len(self.sizes))))
+
+    def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:
+        x = ArrayType(self.sizes, INT32)
+        shape = next((t.shape for t in types if t.shape), ())
+        self.adding.infer(x, x.with_shape(shape), *types)
+        return (ArrayType((math.prod(shape),), INT32),) * 2
+
+    def reference(self, *arrays: Any) -> Any:
+        x = np.broadcast_to(np.int8(0), self.sizes)
+        places = self.adding.places(x, arrays).ravel()
+        order = np.argsort(places, kind="stable")
+        return order.astype(INT32), places[order].astype(INT32)
+
+
+@final
+@record
+class SumsInOrder(Op):
+    """The updates that meet at each place along `axes` of an array of a shape, added up, by their
+    order; `over`: the shape of the indices, of which that is.
+    """
+
+    axes: Dims
+    shape: Dims
+    over: Dims
+    name = "sums_in_order"
+    may_alias = False
+
+    @property
+    def adding(self) -> ScatterAdd:
+        return ScatterAdd(self.axes)
+
+    def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:
+        updates, *_ = types
+        indices = [ArrayType(self.over, INT32)] * len(self.axes)
+        return self.adding.infer(updates.with_shape(self.shape), updates, *indices)
+
+    def reference(self, *arrays: Any) -> Any:
+        updates, order, places = arrays
+        sizes = [self.shape[a] for a in self.axes]
+        rest = [n for a, n in enumerate(self.shape) if a not in self.axes]
+        rows = np.broadcast_to(updates, (*self.over, *rest)).reshape(-1, *rest)
+        x = np.zeros(self.shape, updates.dtype)
+        at = np.unravel_index(places, sizes)
+        return self.adding.reference(x, rows[order], *at)
+
+
 def sums_of_zeros(graph: Graph, context: Context = NOTHING) -> Graph:
     """The graph with such sums in place of those that begin with an array of zeros."""
     least = context.tuning.summed
@@ -384,91 +446,6 @@ class Sweep:
 def zero(x: Atom) -> Literal:
     """0.0, of the type of an array's elements."""
     return Literal(x.type.dtype.type(0), x.type.with_shape(()))
-
-
-# -------- Where the elements of an array are that is seen through slices, joins and repetition:
-# along each axis in runs of places, of elements one after another, or of one again and again.
-
-
-class Run(NamedTuple):
-    """The places of a result from `begin` to `end`: elements from `first` on, `step` apart (1 or 0)."""
-
-    begin: int
-    end: int
-    first: int
-    step: int
-
-
-@final
-@dataclass(frozen=True)
-class Along:
-    """The read along an axis of an array: at places along `axis` of the result; -1: one element."""
-
-    axis: int
-    runs: tuple[Run, ...]
-
-    def moved(self, by: int) -> Along:
-        return Along(self.axis, tuple(r._replace(first=r.first + by) for r in self.runs))
-
-    def within(self, begin: int, end: int) -> Along | None:
-        """The same of a part of the array, which has the elements from `begin` to `end`."""
-        found = []
-        for r in self.runs:
-            if not r.step:
-                inside = begin <= r.first < end
-                found += [r._replace(first=r.first - begin)] if inside else []
-                continue
-            start, last = max(begin, r.first), min(end, r.first + r.end - r.begin)
-            at = r.begin + start - r.first
-            found += [Run(at, at + last - start, start - begin, 1)] if start < last else []
-        return Along(self.axis, tuple(found)) if found else None
-
-    @property
-    def indices(self) -> Runs:
-        """The runs, of which those are one that go on."""
-        found = [self.runs[0]]
-        for r in self.runs[1:]:
-            last = found[-1]
-            on = last.first + last.step * (last.end - last.begin)
-            if r.step == last.step and r.first == on:
-                found[-1] = last._replace(end=r.end)
-            else:
-                found.append(r)
-        return tuple((r.begin, r.first, r.step) for r in found)
-
-
-def spread(part: Along, axes: tuple[Along, ...]) -> list[tuple[Along, Along]]:
-    """The axes of an array that a part of a join is of, each as it is at the places of the part, too,
-    if it is one element.
-    """
-    found = []
-    for along in axes:
-        index = along.runs[0].first
-        there = tuple(Run(r.begin, r.end, index, 0) for r in part.runs)
-        found.append((along, along if along.axis >= 0 else Along(part.axis, there)))
-    return found
-
-
-def together(axis: int, parts: tuple[tuple[Along, Along], ...]) -> Along | None:
-    """The read along an axis of an array by all parts of a join, which follow one another along
-    an axis of the result; None if parts differ in what they read along another axis.
-    """
-    (first, _), *_ = parts
-    if all(along == first for along, _ in parts):
-        return first
-    if any(along.axis != axis for _, along in parts):
-        return None
-    return Along(axis, tuple(sorted(r for _, along in parts for r in along.runs)))
-
-
-def seen_axes(eqn: Eqn, axes: tuple[Along, ...]) -> tuple[Along, ...]:
-    """The indices of the elements of a value that is seen with more or fewer axes."""
-    op, (x,), (y,) = eqn.op, eqn.inputs, eqn.outs
-    if isinstance(op, BroadcastInDim):
-        return tuple(axes[d] for d in op.dims)
-    rest = iter([d for d, n in enumerate(y.type.shape) if n != 1])
-    one = Along(-1, (Run(0, 1, 0, 0),))
-    return tuple(one if n == 1 else axes[next(rest)] for n in x.type.shape)
 
 
 def rows_inside(graph: Graph, context: Context = NOTHING) -> Graph:

@@ -37,8 +37,8 @@ from ge2.ops.random import Draw
 from ge2.ops.shape import Barrier, BroadcastInDim, Concatenate, Iota, Pad, Reshape, Slice
 from ge2.passes.context import NOTHING, Context, Moves
 from ge2.passes.fusion_group import NONE
-from ge2.passes.indices import Along, Run, orientation, seen_axes, spread, together
-from ge2.passes.slices import with_slices_first
+from ge2.passes.indices import orientation
+from ge2.passes.slices import Along, Run, seen_axes, spread, together, with_slices_first
 
 TRUE: Final = Literal.of(np.bool_(True))
 

@@ -1,4 +1,4 @@
-"""Rewrites that make one kernel of many equations: attention, loops and branches, operands of products."""
+"""Rewrites that ask which kernel is chosen: attention, orders of sums at indices, loops and branches."""
 
 from __future__ import annotations
 
@@ -13,7 +13,17 @@ from ge2.choice.choose import Catalog, Choice, choose
 from ge2.choice.problem import Problem, prefs
 from ge2.codegen.layout import plain
 from ge2.codegen.text import Operand
-from ge2.ir import Atom, Eqn, Graph, Var, lines_of, rename
+from ge2.ir import (
+    Atom,
+    Dims,
+    Eqn,
+    Graph,
+    Var,
+    lines_of,
+    makers_of,
+    rename,
+    without_dead_code,
+)
 from ge2.ops.attention import Band, Distances, graphs, with_bands
 from ge2.ops.attention.graphs import Reads, derivative
 from ge2.ops.attention.ops import (
@@ -31,13 +41,22 @@ from ge2.ops.attention.scores import around_core, core, scores_to_derive
 from ge2.ops.graphs.control import Call, inlined, past_barriers
 from ge2.ops.graphs.loops import ScanLoop
 from ge2.ops.graphs.region import Resident, readers_of
+from ge2.ops.index import ScatterAdd
 from ge2.passes.context import NOTHING, Context
+from ge2.passes.indices import SumsAt, SumsInOrder, UpdateOrder, is_zero
+from ge2.passes.loops import trim
 from ge2.passes.simplify import CALLS
 from ge2.targets.c.kernels.attention import CApart, CAttention, CAttentionBackward
 from ge2.targets.c.libraries import limits
 from ge2.targets.cuda.device import Caps
 from ge2.targets.cuda.emit.words import FAR
 from ge2.targets.cuda.kernels.generated import CudaResident
+from ge2.targets.cuda.kernels.scatter import (
+    CudaScatterReduce,
+    CudaSumsAt,
+    CudaSumsInOrder,
+    CudaUpdateOrder,
+)
 from ge2.targets.cuda.kernels.tensor_cores import Apart
 from ge2.targets.cuda.limits import ASSUMED, Limits
 from ge2.targets.cuda.persistent.nodes import Unwritten
@@ -215,6 +234,115 @@ def as_written(graph: Graph) -> Graph:
             made[id(b)] = Eqn(Call(backward), (*rest, b.inputs[-1]), b.outs, b.source)
     eqns = tuple(made.get(id(e), e) for e in graph.eqns)
     return Graph(graph.inputs, eqns, graph.outputs, graph.consts) if made else graph
+
+
+# -------- Sums at the same indices have the order of their updates once: those of several layers, of
+# a value and its derivative, of all iterations of a loop.
+# y = scatter_add 0 u i; z = scatter_add 0 v i
+#   -> o, p = update_order i; y = sums_in_order u o p; z = sums_in_order v o p
+
+
+SUMS: Final = (CudaScatterReduce(), CudaSumsAt())
+Places = tuple[tuple[Atom, ...], Dims]  # indices, and the sizes of the axes that they index
+
+
+def shared_orders(graph: Graph, context: Context) -> Graph:
+    """The graph in which sums at the same indices share the order of their updates, where that is
+    quicker than what each would do.
+    """
+    caps = Caps.before(context.caps if isinstance(context.caps, Limits) else ASSUMED)
+    eqns = tuple(with_order_before(e, caps) for e in graph.eqns)
+    if eqns != graph.eqns:
+        graph = trim(replace(graph, eqns=eqns), context)
+    alike = sums_by_places(graph)
+    return in_order_of(
+        graph, {k for k, found in alike.items() if is_worth(found, len(found), caps)}
+    )
+
+
+def with_order_before(eqn: Eqn, caps: Caps) -> Eqn:
+    """A scan whose sums at indices that no iteration changes are in an order, which `trim` has made
+    before it.
+    """
+    op = eqn.op
+    if not isinstance(op, ScanLoop) or op.length < 2:
+        return eqn
+    known = {*op.parts(op.body.inputs)[0]}
+    for e in op.body.eqns:
+        if known.issuperset(a for a in e.inputs if isinstance(a, Var)) and not e.op.effect:
+            known.update(e.outs)
+    alike = {k: f for k, f in sums_by_places(op.body).items() if known.issuperset(k[0])}
+    shared = {k for k, f in alike.items() if is_worth(f, len(f) * op.length, caps)}
+    body = in_order_of(op.body, shared)
+    return eqn if body is op.body else replace(eqn, op=replace(op, body=body))
+
+
+def sums_by_places(graph: Graph) -> dict[Places, list[Eqn]]:
+    """The sums at indices of zeros, by where they go."""
+    makers, found = makers_of(graph), dict[Places, list[Eqn]]()
+    for e in graph.eqns:
+        x = makers.get(e.inputs[0]) if isinstance(e.op, ScatterAdd) else None
+        if x is not None and is_zero(x) and not e.op.window:  # type: ignore[attr-defined]
+            found.setdefault(places_of(e), []).append(e)
+    return found
+
+
+def places_of(eqn: Eqn) -> Places:
+    assert isinstance(eqn.op, ScatterAdd)
+    return eqn.inputs[2:], tuple(eqn.inputs[0].type.shape[a] for a in eqn.op.axes)
+
+
+def is_worth(sums: Sequence[Eqn], times: int, caps: Caps) -> bool:
+    """True if an order for sums that are alike is predicted to be quicker; `times`: how many there
+    are of one.
+    """
+    eqn = sums[0]
+    x, updates, *indices = eqn.inputs
+    if times < 2 or max(a.type.size for a in (x, updates, *indices)) >= FAR:
+        return False
+    assert isinstance(eqn.op, ScatterAdd)
+    alone = replace(eqn, op=SumsAt(eqn.op.axes, x.type.shape), inputs=eqn.inputs[1:])
+    order, last = ordered(eqn)
+    each, once, then = (
+        choose(Problem.of(e, "cuda", in_order), caps, prefs(), families).candidates[0].seconds
+        for e, families in (
+            (alone, SUMS),
+            (order, (CudaUpdateOrder(),)),
+            (last, (CudaSumsInOrder(),)),
+        )
+    )
+    return None not in (each, once, then) and times * each > once + times * then  # type: ignore[operator]
+
+
+def ordered(eqn: Eqn, order: Eqn | None = None) -> tuple[Eqn, Eqn]:
+    """The order of the updates, and their sums in it."""
+    op, (x, updates, *indices) = eqn.op, eqn.inputs
+    assert isinstance(op, ScatterAdd)
+    if order is None:
+        made = UpdateOrder(places_of(eqn)[1])
+        outs = tuple(map(Var, made.infer(*(a.type for a in indices))))
+        order = Eqn(made, tuple(indices), outs, eqn.source)
+    over = next((a.type.shape for a in indices if a.type.shape), ())
+    then = SumsInOrder(op.axes, x.type.shape, over)
+    return order, replace(eqn, op=then, inputs=(updates, *order.outs))
+
+
+def in_order_of(graph: Graph, shared: set[Places]) -> Graph:
+    """The graph with an order for all sums at these places."""
+    if not shared:
+        return graph
+    eqns: list[Eqn] = []
+    sums = {id(e): k for k, found in sums_by_places(graph).items() if k in shared for e in found}
+    orders: dict[Places, Eqn] = {}
+    for e in graph.eqns:
+        key = sums.get(id(e))
+        if key is None:
+            eqns.append(e)
+            continue
+        first = key not in orders
+        orders[key], then = ordered(e, orders.get(key))
+        eqns += [orders[key], then] if first else [then]
+    return without_dead_code(replace(graph, eqns=tuple(eqns)))
 
 
 # -------- The pass that decides which loops and branches become one kernel, together with the small

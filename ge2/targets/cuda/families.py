@@ -22,6 +22,7 @@ from ge2.targets.cuda.kernels.generated import (
     CudaRegion,
     CudaResident,
 )
+from ge2.targets.cuda.kernels.index_sums import CudaScatter
 from ge2.targets.cuda.kernels.libraries import (
     BlasEpilogue,
     CudnnAttention,
@@ -43,7 +44,12 @@ from ge2.targets.cuda.kernels.products import (
     CudaSmallContraction,
     CudaSmallProduct,
 )
-from ge2.targets.cuda.kernels.scatter import CudaScatter, CudaScatterReduce, CudaSumsAt
+from ge2.targets.cuda.kernels.scatter import (
+    CudaScatterReduce,
+    CudaSumsAt,
+    CudaSumsInOrder,
+    CudaUpdateOrder,
+)
 from ge2.targets.cuda.kernels.sort import CudaSort
 from ge2.targets.cuda.kernels.tensor_cores import (
     Apart,
@@ -60,7 +66,8 @@ from ge2.targets.cuda.kernels.tensor_cores import (
 
 FAMILIES: Catalog = (
     CudaRegion(), CudaCopy(), CudaConstant(), CudaGather(), CudaIndex(), CudaScatter(),
-    CudaScatterReduce(), CudaSumsAt(), CudaConcatenate(), CudaPad(), CudaUpdateSlice(), CudaBits(), CudaFold(),
+    CudaScatterReduce(), CudaSumsAt(), CudaUpdateOrder(), CudaSumsInOrder(), CudaConcatenate(), CudaPad(),
+    CudaUpdateSlice(), CudaBits(), CudaFold(),
     CudaScan(), CudaSort(), CudaTop(), CudaSolve(), CudaOwn(), CudaResident(), CudaSmallContraction(),
     GemmWgmmaRegion(), GemmWgmmaRegionOfCopies(), BlasEpilogue(), GemmMmaRegion(), GemmWgmmaPair(),
     GemmMmaPair(), GemmWgmmaMade(), GemmMmaMade(), AttentionOfFew(), Attention(), CudnnAttention(),

@@ -11,12 +11,15 @@ import math
 from collections.abc import Sequence
 from typing import final
 
+import numpy as np
+
+from ge2.base.arrays import FLOAT32, FLOAT64
 from ge2.base.record import record
 from ge2.choice.problem import Problem, Variant, described
 from ge2.codegen.axes import merged
 from ge2.codegen.text import Operand, Text
 from ge2.ir import ArrayType, Dims
-from ge2.ops.index import Gather, Indexed, spans
+from ge2.ops.index import Gather, Indexed, ScatterAdd, ScatterMax, ScatterMin, ScatterReduce, spans
 from ge2.ops.reduce import kept
 from ge2.passes.take_to_mask import Index
 from ge2.targets.cuda.device import Caps
@@ -233,3 +236,34 @@ class CudaIndex(Cuda):
         line = Text(f"y[{grid.place('y', letters, places)}] = (int32_t){wrapped};")
         view = Elements(spread, (line,))
         return Kernels((grid.kernel("index", described(problem), view, x.size),))
+
+
+# -------- Elements that one atomic takes in, in any order.
+
+
+ATOMIC = {  # whole numbers that one instruction takes in
+    np.dtype(t): f"unsigned {'int' if np.dtype(t).itemsize == 4 else 'long long'}"
+    for t in (np.int32, np.uint32, np.int64, np.uint64)
+}
+# floats whose extremes are those of their bits: integers of their size, what gives the bits, and
+# those of infinity (`extreme.cuh`)
+FLOATS = {
+    FLOAT32: ("int", "unsigned int", "ge2_bits_f32", "0x7f800000u"),
+    FLOAT64: (
+        "long long", "unsigned long long", "(unsigned long long)ge2_bits_f64", "0x7ff0000000000000ull",
+    ),
+}  # fmt: skip
+CALLS = {ScatterAdd: "atomicAdd", ScatterMax: "atomicMax", ScatterMin: "atomicMin"}
+
+
+def taken_in(op: ScatterReduce, dtype: np.dtype, to: str, update: str) -> str:
+    """The statement that takes an update in where it belongs."""
+    if dtype in FLOATS:
+        signed, word, bits, infinity = FLOATS[dtype]
+        largest = "true" if isinstance(op, ScatterMax) else "false"
+        name = f"ge2_extreme<{largest}, {signed}, {word}>"
+        return f"{name}(({word} *)&{to}, {bits}({update}), {infinity});"
+    # sums of signed numbers wrap as unsigned ones
+    signs = dtype.kind == "i" and not isinstance(op, ScatterAdd)
+    word = ATOMIC[dtype].removeprefix("unsigned ") if signs else ATOMIC[dtype]
+    return f"{CALLS[type(op)]}(({word} *)&{to}, ({word}){update});"

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, final
+from typing import Any, Final, final
 
 import numpy as np
 
 from ge2.base.arrays import COMPLEX, FLOAT64, HALF, accumulator
 from ge2.base.record import record
-from ge2.choice.problem import Problem, described
-from ge2.codegen.axes import merged
+from ge2.choice.problem import Problem, Variant, described
+from ge2.codegen.axes import merged, strides_of
+from ge2.codegen.layout import windowed
 from ge2.codegen.text import Operand, Text, guard, whole
 from ge2.ir import ArrayType
-from ge2.ops.index import ScatterAdd, ScatterReduce
+from ge2.ops.index import Indexed, Scatter, ScatterAdd, ScatterReduce
+from ge2.targets.cuda.device import Caps
 from ge2.targets.cuda.emit import CudaKernel, Fixed
 from ge2.targets.cuda.emit.special_reductions import Kernels
 from ge2.targets.cuda.emit.words import HELD, SUFFIX, expression
-from ge2.targets.cuda.kernels.gather import Rows
-from ge2.targets.cuda.kernels.generated import filling
+from ge2.targets.cuda.kernels.gather import Rows, nowhere
+from ge2.targets.cuda.kernels.generated import Cuda, copying, filling
 from ge2.targets.cuda.kernels.moves import Elements, Grid, Spread, added, lettered
 from ge2.targets.cuda.limits import Chip
 
@@ -55,12 +58,39 @@ class Scattering:
 
 
 @final
+@record
+class Summing:
+    """The view that the templates in `templates/cuda/scatter_sums` print; those of one of them are
+    last.
+    """
+
+    spread: Spread
+    begin: tuple[Text, ...]
+    updates: tuple[Text, ...]
+    store: tuple[Text, ...]
+    packed: bool
+    indices: tuple[Text, ...] = ()
+    others: tuple[Text, ...] = ()  # what index `k` names
+    alike: str = ""
+    unlike: str = ""
+    i: str = ""
+    count: str = ""
+    place: str = ""
+    split: tuple[Text, ...] = ()
+    more: tuple[Text, ...] = ()
+    chunks: str = ""
+    clear: tuple[Text, ...] = ()
+    some: str = ""  # the type of what is read of an update
+    reads: tuple[Text, ...] = ()
+
+
+@final
 class Writes:
     """The kernels that updates are written by, and the arrays they have for themselves."""
 
     def __init__(self, problem: Problem, rows: Rows, updates: ArrayType, chip: Chip) -> None:
         self.problem, self.rows, self.updates, self.chip = problem, rows, updates, chip
-        self.op = problem.op
+        self.op = rows.op
         self.dtype = rows.x.dtype
         self.number = np.dtype(np.int64 if rows.far else np.int32)  # of an update, or of a place
         self.kernels: list[CudaKernel] = []
@@ -126,6 +156,71 @@ class Writes:
         for letter, n in zip(rows.i, rows.over, strict=True):
             text = f"({text}) * {grid.size(f'n_{letter}', n)} + {letter}" if text else letter
         return text or "0"
+
+
+class CudaWriting(Cuda):
+    """A copy of `x`, unless the result lies where it is, then the updates."""
+
+    def refuses(self, problem: Problem, caps: Caps | None) -> str:
+        op = problem.op
+        assert isinstance(op, Scatter | ScatterReduce)
+        return nowhere(op, problem.inputs[0], problem.inputs[2:])
+
+    def variants(self, problem: Problem, caps: Caps) -> tuple[Variant, ...]:
+        writes = writes_of(problem, caps.chip)
+        return self.ways(writes) if writes.rows.count * writes.rows.length else (NONE,)
+
+    @abstractmethod
+    def ways(self, writes: Writes) -> tuple[Variant, ...]:
+        """Ways to write updates, of which there are some; the plan of each adds its kernels."""
+
+    def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Kernels:
+        (ins, outs), chip, x = problem.arrays, caps.chip, problem.inputs[0]
+        target = replace(outs[0], strides=strides_of(x.shape))
+        first = () if (0, 0) in problem.shared else copying(x, x, ins[0], target, chip).kernels
+        writes = writes_of(problem, chip)
+        variant.plan(writes)
+        found = writes.done()
+        return Kernels((*first, *found.kernels), found.temps)
+
+
+NONE: Final = Variant("no updates", lambda writes: None)
+
+
+def writes_of(problem: Problem, chip: Chip) -> Writes:
+    """The updates, of rows of the part of the result that is written to."""
+    (ins, outs), op, (x, updates, *indices) = problem.arrays, problem.op, problem.inputs
+    assert isinstance(op, Indexed)
+    part = windowed(op, x.shape, replace(outs[0], strides=strides_of(x.shape)))
+    rows = Rows(op, x, indices, ins[2:], (part, ins[1]), chip)
+    return Writes(problem, rows, updates, chip)
+
+
+@final
+class CudaScatter(CudaWriting):
+    name = "scatter in CUDA"
+    ops = (Scatter,)
+
+    def ways(self, writes: Writes) -> tuple[Variant, ...]:
+        count = writes.rows.count
+        several = "" if count == 1 else f"there are {count} updates"
+        many = "" if writes.few else f"{count} updates are not compared each with all others"
+        return (
+            Variant("the only update", lambda w: w.moved(w.rows.grid()), several),
+            Variant("each that finds no later one", self.compared, many),
+            Variant("the last of each place", self.found),
+        )
+
+    def compared(self, writes: Writes) -> None:
+        rows, grid = writes.rows, writes.rows.grid()
+        (i,) = rows.i
+        count, others = grid.size(f"n_{i}", rows.count), rows.wrapped(grid, "other", ["k"])
+        writes.moved(grid, Later(i, count, tuple(others), rows.alike("other")))
+
+    def found(self, writes: Writes) -> None:
+        grid, last = writes.rows.grid(), writes.last()
+        grid.array("last", last, writes.number)
+        writes.moved(grid, last=(writes.rows.place(grid), writes.source(grid)))
 
 
 def loaded(text: str, dtype: np.dtype) -> str:

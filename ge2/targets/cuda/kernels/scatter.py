@@ -2,41 +2,40 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import ClassVar, Final, final
+from typing import ClassVar, final
 
-import numpy as np
-
-from ge2.base.arrays import FLOAT32, FLOAT64, HALF, accumulator
-from ge2.base.record import record
+from ge2.base.arrays import HALF, accumulator
 from ge2.choice.problem import Problem, Variant
 from ge2.codegen.axes import merged, strides_of
-from ge2.codegen.layout import windowed
-from ge2.codegen.text import Operand, Text
-from ge2.ir import Op
-from ge2.ops.index import Indexed, Scatter, ScatterAdd, ScatterMax, ScatterMin, ScatterReduce
-from ge2.passes.indices import SumsAt
+from ge2.codegen.text import Operand, Text, whole
+from ge2.ir import ArrayType, Op
+from ge2.ops.index import ScatterAdd, ScatterMax, ScatterMin, ScatterReduce
+from ge2.passes.indices import SumsAt, SumsInOrder, UpdateOrder
+from ge2.passes.take_to_mask import INT32
 from ge2.targets.cuda.device import Caps
 from ge2.targets.cuda.emit import Fixed
 from ge2.targets.cuda.emit.region import unrolled
 from ge2.targets.cuda.emit.special_reductions import Kernels
 from ge2.targets.cuda.emit.words import HELD, STORED, number
-from ge2.targets.cuda.kernels.gather import Rows, nowhere
-from ge2.targets.cuda.kernels.generated import Cuda, copying, filling
+from ge2.targets.cuda.kernels.gather import ATOMIC, FLOATS, Rows, index_dims, nowhere, taken_in
+from ge2.targets.cuda.kernels.generated import Cuda, filling
 from ge2.targets.cuda.kernels.index_sums import (
     BlockSums,
+    CudaWriting,
     ExactSums,
-    Later,
+    Summing,
     Writes,
     loaded,
     merge,
     stored,
     unserved,
+    writes_of,
 )
-from ge2.targets.cuda.kernels.moves import Elements, Grid, Spread, added, lettered
-from ge2.targets.cuda.kernels.sort import TileOrder, turns_of
+from ge2.targets.cuda.kernels.moves import Elements, Grid, added, lettered
+from ge2.targets.cuda.kernels.sort import Pair, TileOrder, turns_of
 from ge2.targets.cuda.limits import Chip
 
 # -------- Sums at indices in CUDA, with one order: that of the indices, and of windows of them
@@ -49,69 +48,44 @@ from ge2.targets.cuda.limits import Chip
 
 
 BLOCK, DIGIT = 256, 8  # of order.cuh: threads of a block, bits of a digit
+SECTOR = 32  # bytes that memory moves at least
 WHERE = "defgh"  # letters of the indexed axes
-
-
-@final
-@record
-class Summing:
-    """The view that the templates in `templates/cuda/scatter_sums` print; those of one of them are
-    last.
-    """
-
-    spread: Spread
-    begin: tuple[Text, ...]
-    updates: tuple[Text, ...]
-    store: tuple[Text, ...]
-    packed: bool
-    indices: tuple[Text, ...] = ()
-    others: tuple[Text, ...] = ()  # what index `k` names
-    alike: str = ""
-    unlike: str = ""
-    i: str = ""
-    count: str = ""
-    place: str = ""
-    split: tuple[Text, ...] = ()
-    more: tuple[Text, ...] = ()
-    chunks: str = ""
-    clear: tuple[Text, ...] = ()
-    some: str = ""  # the type of what is read of an update
-    reads: tuple[Text, ...] = ()
 
 
 @final
 class Sums:
     """The kernels that put updates in the order of their places, and add up those of each place;
-    `fresh`: nothing is there before.
+    `fresh`: nothing is there before. `to`: where the order is wanted.
     """
 
-    def __init__(self, writes: Writes, fresh: bool = False) -> None:
+    def __init__(self, writes: Writes, fresh: bool = False, to: Pair | None = None) -> None:
         assert isinstance(writes.op, ScatterReduce)
+        self.to = to
         self.writes, self.rows, self.dtype, self.op = writes, writes.rows, writes.dtype, writes.op
         self.tuning, self.fresh = writes.chip.tuning.scatters, fresh
         self.count = self.rows.count
         self.pack = 1 if self.rows.of_y.value else self.rows.pack
         self.held = HELD[accumulator(self.dtype)]
 
-    def in_order(self, ordered: Callable[[Sums], tuple[Operand, Operand]]) -> None:
+    def in_order(self, ordered: Callable[[Sums], Pair]) -> None:
         """Puts the numbers of the updates in the order of their places, then sums runs of them."""
-        order, places = ordered(self)
+        self.summed(*ordered(self))
+
+    def summed(self, order: Operand, places: Operand) -> None:
+        """Sums runs of updates whose order is known."""
         parts = self.pieces(order, places) if self.count > self.tuning.window else None
         self.sums(order, places, parts)
 
     # -- the order
 
-    def by_digits(self) -> tuple[Operand, Operand]:
+    def by_digits(self) -> Pair:
         """The numbers of the updates in the order of their places, and those places."""
+        bits = max((self.rows.places - 1).bit_length(), 1)
         if self.count <= self.tuning.in_tiles:
-            return TileOrder(self.writes, (self.pair(), self.pair())).run()
-        found = self.places()
-        tiles, bits = -(-self.count // self.tile), max((self.rows.places - 1).bit_length(), 1)
-        scratch, pairs = (
-            (self.temp(tiles << DIGIT), self.temp(1 << DIGIT)),
-            (self.pair(), self.pair()),
-        )
-        numbers: Operand | None = None
+            return TileOrder(self.writes, self.pairs(turns_of(bits, self.rows.far))).run()
+        found, tiles = self.places(), -(-self.count // self.tile)
+        scratch = self.temp(tiles << DIGIT), self.temp(1 << DIGIT)
+        numbers, pairs = None, self.pairs(-(-bits // DIGIT))
         for turn, shift in enumerate(range(0, bits, DIGIT)):
             self.by_digit((numbers, found), pairs[turn % 2], scratch, shift)
             numbers, found = pairs[turn % 2]
@@ -125,9 +99,15 @@ class Sums:
         each = -(-self.count // (self.tuning.tiles * self.writes.chip.multiprocessors))
         return min(-(-each // BLOCK) * BLOCK, self.tuning.tile)
 
-    def pair(self) -> tuple[Operand, Operand]:
+    def pair(self) -> Pair:
         """Arrays of the numbers of all updates, and of their places."""
         return self.temp(self.count), self.temp(self.count)
+
+    def pairs(self, turns: int) -> tuple[Pair, Pair]:
+        """Two of them for turns that write one of them each, the last what is wanted."""
+        last = self.to or self.pair()
+        other = self.pair() if turns > 1 else last
+        return (last, other) if turns % 2 else (other, last)
 
     def temp(self, count: int) -> Operand:
         return self.writes.temp(count, self.writes.number)
@@ -142,9 +122,9 @@ class Sums:
         writes.add(grid, "placing", view, self.count, "where each update goes")
         return found
 
-    def ranked(self) -> tuple[Operand, Operand]:
+    def ranked(self) -> Pair:
         """The same, by counting for each those before it."""
-        places, to = self.places(), self.pair()
+        places, to = self.places(), self.to or self.pair()
         made = dict(zip(("order", "sorted"), to, strict=True))
         line, what = (
             "ge2_rank(places, n, order, sorted);",
@@ -157,8 +137,8 @@ class Sums:
     def by_digit(
         self,
         of: tuple[Operand | None, Operand],
-        to: tuple[Operand, Operand],
-        scratch: tuple[Operand, Operand],
+        to: Pair,
+        scratch: Pair,
         shift: int,
     ) -> None:
         """Puts all numbers and places in the order of one more digit; before
@@ -399,27 +379,14 @@ class Sums:
 # atomics; for others see `block_sums`, `exact_sums` and `scatter_sums`.
 
 
-ATOMIC = {  # whole numbers that one instruction takes in
-    np.dtype(t): f"unsigned {'int' if np.dtype(t).itemsize == 4 else 'long long'}"
-    for t in (np.int32, np.uint32, np.int64, np.uint64)
-}
-# floats whose extremes are those of their bits: integers of their size, what gives the bits, and
-# those of infinity (`extreme.cuh`)
-FLOATS = {
-    FLOAT32: ("int", "unsigned int", "ge2_bits_f32", "0x7f800000u"),
-    FLOAT64: (
-        "long long", "unsigned long long", "(unsigned long long)ge2_bits_f64", "0x7ff0000000000000ull",
-    ),
-}  # fmt: skip
 BLOCKS, AT_ONCE, EXACT = "in shared memory, by blocks", "as they come", "by parts that are exact"
 FIRST, RANKS, DIGITS = (
     "by the first of each place",
     "in the order of their places, by ranks",
     "in the order of their places, by digits",
 )
-LAUNCHES = {BLOCKS: 2, AT_ONCE: 1, EXACT: 4, FIRST: 1, RANKS: 4}  # those by digits depend on them
+LAUNCHES = {BLOCKS: 2, AT_ONCE: 1, EXACT: 4, FIRST: 1}
 ATOMICS = {AT_ONCE: 1, EXACT: 3}  # of global memory, for each element of an update
-CALLS = {ScatterAdd: "atomicAdd", ScatterMax: "atomicMax", ScatterMin: "atomicMin"}
 
 
 def many_extremes(writes: Writes) -> bool:
@@ -430,69 +397,24 @@ def many_extremes(writes: Writes) -> bool:
     return many and writes.dtype in FLOATS and isinstance(writes.op, ScatterMax | ScatterMin)
 
 
-class CudaWriting(Cuda):
-    """A copy of `x`, unless the result lies where it is, then the updates."""
-
-    def refuses(self, problem: Problem, caps: Caps | None) -> str:
-        op = problem.op
-        assert isinstance(op, Scatter | ScatterReduce)
-        return nowhere(op, problem.inputs[0], problem.inputs[2:])
-
-    def variants(self, problem: Problem, caps: Caps) -> tuple[Variant, ...]:
-        writes = writes_of(problem, caps.chip)
-        return self.ways(writes) if writes.rows.count * writes.rows.length else (NONE,)
-
-    @abstractmethod
-    def ways(self, writes: Writes) -> tuple[Variant, ...]:
-        """Ways to write updates, of which there are some; the plan of each adds its kernels."""
-
-    def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Kernels:
-        (ins, outs), chip, x = problem.arrays, caps.chip, problem.inputs[0]
-        target = replace(outs[0], strides=strides_of(x.shape))
-        first = () if (0, 0) in problem.shared else copying(x, x, ins[0], target, chip).kernels
-        writes = writes_of(problem, chip)
-        variant.plan(writes)
-        found = writes.done()
-        return Kernels((*first, *found.kernels), found.temps)
+def ordering(rows: Rows, way: str, caps: Caps) -> float:
+    """The seconds that it takes to put updates in the order of their places. A digit is counted and
+    moved: 4 bytes read, 16 moved, which end up in as many places as there are digits.
+    """
+    bits = max((rows.places - 1).bit_length(), 1)
+    digits, launches = -(-bits // DIGIT), 2
+    if way == DIGITS:
+        in_tiles = rows.count <= caps.chip.tuning.scatters.in_tiles
+        launches = 1 + (turns_of(bits, rows.far) if in_tiles else 3 * digits)
+    moved = rows.count * (12 + 20 * digits)
+    return launches * caps.speed.launch + moved / caps.speed.rate_of(moved)
 
 
-NONE: Final = Variant("no updates", lambda writes: None)
-
-
-def writes_of(problem: Problem, chip: Chip) -> Writes:
-    """The updates, of rows of the part of the result that is written to."""
-    (ins, outs), op, (x, updates, *indices) = problem.arrays, problem.op, problem.inputs
-    assert isinstance(op, Indexed)
-    part = windowed(op, x.shape, replace(outs[0], strides=strides_of(x.shape)))
-    rows = Rows(op, x, indices, ins[2:], (part, ins[1]), chip)
-    return Writes(problem, rows, updates, chip)
-
-
-@final
-class CudaScatter(CudaWriting):
-    name = "scatter in CUDA"
-    ops = (Scatter,)
-
-    def ways(self, writes: Writes) -> tuple[Variant, ...]:
-        count = writes.rows.count
-        several = "" if count == 1 else f"there are {count} updates"
-        many = "" if writes.few else f"{count} updates are not compared each with all others"
-        return (
-            Variant("the only update", lambda w: w.moved(w.rows.grid()), several),
-            Variant("each that finds no later one", self.compared, many),
-            Variant("the last of each place", self.found),
-        )
-
-    def compared(self, writes: Writes) -> None:
-        rows, grid = writes.rows, writes.rows.grid()
-        (i,) = rows.i
-        count, others = grid.size(f"n_{i}", rows.count), rows.wrapped(grid, "other", ["k"])
-        writes.moved(grid, Later(i, count, tuple(others), rows.alike("other")))
-
-    def found(self, writes: Writes) -> None:
-        grid, last = writes.rows.grid(), writes.last()
-        grid.array("last", last, writes.number)
-        writes.moved(grid, last=(writes.rows.place(grid), writes.source(grid)))
+def in_order(problem: Problem, rows: Rows, caps: Caps) -> float:
+    """The seconds of sums of updates in order, each of which is at least a sector of memory."""
+    row = rows.length * rows.x.dtype.itemsize
+    moved = rows.count * (8 + max(SECTOR - row, 0))
+    return caps.speed.of(problem, launches=2) + moved / caps.speed.rate_of(moved)
 
 
 class CudaScatterReduce(CudaWriting):
@@ -501,14 +423,15 @@ class CudaScatterReduce(CudaWriting):
     fresh = False  # whether there is nothing before the updates
 
     def seconds(self, problem: Problem, variant: Variant, caps: Caps) -> float:
-        """Its launches, the bytes of all arrays once, and atomics of global memory."""
+        """Its launches, the bytes of all arrays once, atomics of global memory, and what it takes to
+        put updates in order.
+        """
         rows = writes_of(problem, caps.chip).rows
-        bits = max((rows.places - 1).bit_length(), 1)
-        in_tiles = rows.count <= caps.chip.tuning.scatters.in_tiles
-        launches = 3 + (turns_of(bits, rows.far) if in_tiles else 3 * -(-bits // DIGIT))
-        launches = LAUNCHES.get(variant.name, launches)
+        if variant.name in (RANKS, DIGITS):
+            return ordering(rows, variant.name, caps) + in_order(problem, rows, caps)
         atomics = ATOMICS.get(variant.name, 0) * rows.count * rows.length
-        return caps.speed.of(problem, launches=launches) + atomics / caps.chip.tuning.scatters.rate
+        found = caps.speed.of(problem, launches=LAUNCHES[variant.name])
+        return found + atomics / caps.chip.tuning.scatters.rate
 
     def ways(self, writes: Writes) -> tuple[Variant, ...]:
         free = writes.rows.count == 1 or writes.dtype in ATOMIC or many_extremes(writes)
@@ -552,15 +475,8 @@ class CudaScatterReduce(CudaWriting):
         if rows.count == 1:
             total = merge(op, loaded(to, dtype), loaded(update, dtype), dtype)
             line = f"{to} = {stored(total, dtype)};"
-        elif dtype in FLOATS:
-            signed, word, bits, infinity = FLOATS[dtype]
-            kind = f"ge2_extreme<{'true' if isinstance(op, ScatterMax) else 'false'}, {signed}, {word}>"
-            line = f"{kind}(({word} *)&{to}, {bits}({update}), {infinity});"
         else:
-            # sums of signed numbers wrap as unsigned ones
-            signed = dtype.kind == "i" and not isinstance(op, ScatterAdd)
-            word = ATOMIC[dtype].removeprefix("unsigned ") if signed else ATOMIC[dtype]
-            line = f"{CALLS[type(op)]}(({word} *)&{to}, ({word}){update});"
+            line = taken_in(op, dtype, to, update)
         view = Elements(spread, (*indices, Text(line)))
         writes.add(grid, op.name, view, rows.count * rows.length)
 
@@ -605,3 +521,66 @@ def in_place(problem: Problem) -> Problem:
     return replace(
         problem, op=ScatterAdd(problem.op.axes), inputs=types, shared=shared, operands=lie
     )
+
+
+# -------- The order of updates as a value: several sums at the same indices have it once.
+
+
+@final
+class CudaUpdateOrder(Cuda):
+    name = "update order in CUDA"
+    ops = (UpdateOrder,)
+
+    def refuses(self, problem: Problem, caps: Caps | None) -> str:
+        assert isinstance(problem.op, UpdateOrder)
+        x = ArrayType(problem.op.sizes, INT32)
+        return nowhere(problem.op.adding, x, problem.inputs)
+
+    def variants(self, problem: Problem, caps: Caps) -> tuple[Variant, ...]:
+        n, ranked = problem.outs[0].size, caps.chip.tuning.scatters.ranked
+        many = f"each of {n} updates is compared with all others, more than {ranked}"
+        return (
+            Variant(RANKS, Sums.ranked, many if n > ranked else ""),
+            Variant(DIGITS, Sums.by_digits),
+        )
+
+    def seconds(self, problem: Problem, variant: Variant, caps: Caps) -> float:
+        return ordering(self.rows(problem, caps.chip), variant.name, caps)
+
+    def rows(self, problem: Problem, chip: Chip) -> Rows:
+        """The rows of an array that nobody has, of one element each."""
+        (ins, _), op = problem.arrays, problem.op
+        assert isinstance(op, UpdateOrder)
+        x, over = ArrayType(op.sizes, INT32), index_dims(problem.inputs)
+        lie = whole("out", 0, x.shape), whole("in", 0, over)
+        return Rows(op.adding, x, problem.inputs, ins, lie, chip)
+
+    def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Kernels:
+        if not problem.outs[0].size:
+            return Kernels(())
+        rows, (order, places) = self.rows(problem, caps.chip), problem.arrays[1]
+        writes = Writes(problem, rows, ArrayType(index_dims(problem.inputs), INT32), caps.chip)
+        variant.plan(Sums(writes, to=(order, places)))
+        return writes.done()
+
+
+@final
+class CudaSumsInOrder(Cuda):
+    name = "sums in order in CUDA"
+    ops = (SumsInOrder,)
+
+    def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Kernels:
+        ((of_y, order, places), (to,)), op = problem.arrays, problem.op
+        (x,), (updates, *_) = problem.outs, problem.inputs
+        assert isinstance(op, SumsInOrder)
+        if not x.size * math.prod(op.over):
+            target = replace(to, strides=strides_of(x.shape))
+            return filling(x, None, target, caps.chip)
+        indices = [ArrayType(op.over, INT32)] * len(op.axes)  # which the order stands for
+        ins = [whole("in", 1, op.over)] * len(op.axes)
+        lie = replace(to, strides=strides_of(x.shape)), of_y
+        writes = Writes(
+            problem, Rows(op.adding, x, indices, ins, lie, caps.chip), updates, caps.chip
+        )
+        Sums(writes, fresh=True).summed(order, places)
+        return writes.done()
