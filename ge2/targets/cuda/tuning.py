@@ -283,6 +283,7 @@ class Scatters:
     # that each block adds up are too many
     in_tiles: int = 1 << 18
     cleared: int = 64  # places of which a thread looks for those that have no update
+    clearing: int = 8  # threads of a row that are worth the search: of shorter ones all are cleared
     helpers: int = 8  # threads that look for what is before one update
     # sums that need no order: from so many updates on, up to 2^bits, whose rows are no longer,
     unordered: int = 1 << 11

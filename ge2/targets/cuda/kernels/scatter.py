@@ -205,11 +205,15 @@ class Sums:
 
     def sums(self, order: Operand, places: Operand, parts: Operand | None) -> None:
         """The sum of what is at a place and all that is to be added to it."""
-        rows, dtype, grid = self.rows, self.dtype, self.grid(order, places)
+        writes, rows, dtype = self.writes, self.rows, self.dtype
+        grid = self.grid(order, places)
         grid.size("n", self.count)
         axes, steps = merged(rows.sizes, rows.steps)
         letters = lettered(WHERE, len(axes))
-        chunks = -(-rows.places // self.tuning.cleared) if self.fresh else 0
+        searched = self.fresh and rows.length // self.pack >= self.tuning.clearing
+        if self.fresh and not searched:
+            writes.kernels += filling(rows.x, None, rows.of_x, writes.chip).kernels
+        chunks = -(-rows.places // self.tuning.cleared) if searched else 0
         each = self.each_of()
         grid.size("each", each)  # updates of a thread, which has the runs that begin there
         threads = -(-self.count // each) + chunks
