@@ -13,7 +13,7 @@ from ge2.targets.cuda.kernels.attention import (
     AttentionOfFew,
     AttentionOfWarps,
 )
-from ge2.targets.cuda.kernels.gather import CudaGather, CudaIndex
+from ge2.targets.cuda.kernels.gather import CudaGather, CudaIndex, CudaScatter
 from ge2.targets.cuda.kernels.gemm import CudaSolve
 from ge2.targets.cuda.kernels.generated import (
     CudaConstant,
@@ -22,7 +22,6 @@ from ge2.targets.cuda.kernels.generated import (
     CudaRegion,
     CudaResident,
 )
-from ge2.targets.cuda.kernels.index_sums import CudaScatter
 from ge2.targets.cuda.kernels.libraries import (
     BlasEpilogue,
     CudnnAttention,

@@ -1,31 +1,43 @@
-"""Kernels that read and write at indices.
+"""Reading and writing rows at indices in CUDA, and what kernels that sum at indices share.
 
-Reading rows at indices in CUDA: indices wrap around, as CuPy's, and none reaches foreign memory.
-
-Threads lie along what is contiguous in the result, with up to 16 bytes each where rows allow.
+Indices wrap around, as CuPy's, and none reaches foreign memory. Threads lie along what is
+contiguous in the result, with up to 16 bytes each where rows allow.
 """
 
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Sequence
-from typing import final
+from dataclasses import replace
+from typing import Any, Final, final
 
 import numpy as np
 
-from ge2.base.arrays import FLOAT32, FLOAT64
+from ge2.base.arrays import FLOAT32, FLOAT64, HALF, accumulator
 from ge2.base.record import record
 from ge2.choice.problem import Problem, Variant, described
-from ge2.codegen.axes import merged
-from ge2.codegen.text import Operand, Text
+from ge2.codegen.axes import merged, strides_of
+from ge2.codegen.layout import windowed
+from ge2.codegen.text import Operand, Text, whole
 from ge2.ir import ArrayType, Dims
-from ge2.ops.index import Gather, Indexed, ScatterAdd, ScatterMax, ScatterMin, ScatterReduce, spans
+from ge2.ops.index import (
+    Gather,
+    Indexed,
+    Scatter,
+    ScatterAdd,
+    ScatterMax,
+    ScatterMin,
+    ScatterReduce,
+    spans,
+)
 from ge2.ops.reduce import kept
 from ge2.passes.take_to_mask import Index
 from ge2.targets.cuda.device import Caps
+from ge2.targets.cuda.emit import CudaKernel
 from ge2.targets.cuda.emit.special_reductions import Kernels
-from ge2.targets.cuda.emit.words import SUFFIX
-from ge2.targets.cuda.kernels.generated import Cuda, Operands
+from ge2.targets.cuda.emit.words import SUFFIX, expression
+from ge2.targets.cuda.kernels.generated import Cuda, Operands, copying, filling
 from ge2.targets.cuda.kernels.moves import (
     ALONG,
     OVER,
@@ -236,6 +248,217 @@ class CudaIndex(Cuda):
         line = Text(f"y[{grid.place('y', letters, places)}] = (int32_t){wrapped};")
         view = Elements(spread, (line,))
         return Kernels((grid.kernel("index", described(problem), view, x.size),))
+
+
+# -------- What kernels that write at indices share: those so far, their arrays, and elements as
+# they are added.
+
+
+@final
+@record
+class Later:
+    """The search of an update for a later one of its place."""
+
+    i: str  # the place of the update along the indices
+    count: str
+    others: tuple[Text, ...]  # what index `k` names
+    alike: str  # whether both name one place
+
+
+@final
+@record
+class Scattering:
+    """The view that `templates/cuda/scatter.cu.jinja` prints."""
+
+    spread: Spread
+    indices: tuple[Text, ...]
+    later: Later | None
+    last: tuple[str, str] | None  # the number of the place, and of the update
+    to: str
+    source: str
+    update: str
+    packed: bool
+
+
+@final
+@record
+class Summing:
+    """The view that the templates in `templates/cuda/scatter_sums` print; those of one of them are
+    last.
+    """
+
+    spread: Spread
+    begin: tuple[Text, ...]
+    updates: tuple[Text, ...]
+    store: tuple[Text, ...]
+    packed: bool
+    indices: tuple[Text, ...] = ()
+    others: tuple[Text, ...] = ()  # what index `k` names
+    alike: str = ""
+    unlike: str = ""
+    i: str = ""
+    count: str = ""
+    place: str = ""
+    split: tuple[Text, ...] = ()
+    more: tuple[Text, ...] = ()
+    chunks: str = ""
+    clear: tuple[Text, ...] = ()
+    some: str = ""  # the type of what is read of an update
+    reads: tuple[Text, ...] = ()
+
+
+@final
+class Writes:
+    """The kernels that updates are written by, and the arrays they have for themselves."""
+
+    def __init__(self, problem: Problem, rows: Rows, updates: ArrayType, chip: Chip) -> None:
+        self.problem, self.rows, self.updates, self.chip = problem, rows, updates, chip
+        self.op = rows.op
+        self.dtype = rows.x.dtype
+        self.number = np.dtype(np.int64 if rows.far else np.int32)  # of an update, or of a place
+        self.kernels: list[CudaKernel] = []
+        self.temps: list[int] = []
+
+    @property
+    def few(self) -> bool:
+        """True if each index may be compared with all others: they lie along
+        an axis, in a cache.
+        """
+        return self.rows.count <= self.chip.tuning.scatters.few and len(self.rows.i) == 1
+
+    def done(self) -> Kernels:
+        return Kernels(tuple(self.kernels), tuple(self.temps))
+
+    def temp(self, count: int, dtype: np.dtype) -> Operand:
+        self.temps.append(count * dtype.itemsize)
+        return whole("temp", len(self.temps) - 1, (count,))
+
+    def add(
+        self, grid: Grid, kind: str, view: Any, threads: int, what: str = "", template: str = "elements"
+    ) -> None:  # fmt: skip
+        graph = described(self.problem) + (f"\n{what}" if what else "")
+        self.kernels.append(grid.kernel(kind, graph, view, threads, template))
+
+    # -- one element of the result a thread
+
+    def moved(
+        self, grid: Grid, later: Later | None = None, last: tuple[str, str] | None = None
+    ) -> None:
+        """Each update takes its place, if it is the last of it."""
+        rows = self.rows
+        pack = 1 if rows.of_y.value else rows.pack
+        place = rows.in_y(grid, "updates")
+        update = grid.element("updates", rows.of_y, self.dtype, place)
+        spread, indices = rows.threads(grid, pack), tuple(rows.wrapped(grid))
+        grid.result("x", rows.of_x, self.dtype)
+        to, threads = rows.in_x(grid), rows.count * rows.length // pack
+        view = Scattering(spread, indices, later, last, to, place, update, pack > 1)
+        self.add(grid, self.problem.op.name, view, threads, template="scatter")
+
+    def last(self) -> Operand:
+        """The number of the last update of each place, counted from 1; 0 where there is none."""
+        rows, grid = self.rows, self.rows.grid()
+        to = ArrayType((rows.places,), self.number)
+        found = self.temp(rows.places, self.number)
+        self.kernels += filling(to, None, found, self.chip).kernels
+        spread, indices = grid.spread(rows.i, rows.over), rows.wrapped(grid)
+        grid.result("last", found, self.number)
+        line = Text(f"atomicMax(&last[{rows.place(grid)}], {self.source(grid)} + 1);")
+        self.add(
+            grid,
+            "last update",
+            Elements(spread, (*indices, line)),
+            rows.count,
+            "which update of each place is the last, counted from 1",
+        )
+        return found
+
+    def source(self, grid: Grid) -> str:
+        """The number of an update, from where it is along the axes of the indices."""
+        rows, text = self.rows, ""
+        for letter, n in zip(rows.i, rows.over, strict=True):
+            text = f"({text}) * {grid.size(f'n_{letter}', n)} + {letter}" if text else letter
+        return text or "0"
+
+
+class CudaWriting(Cuda):
+    """A copy of `x`, unless the result lies where it is, then the updates."""
+
+    def refuses(self, problem: Problem, caps: Caps | None) -> str:
+        op = problem.op
+        assert isinstance(op, Scatter | ScatterReduce)
+        return nowhere(op, problem.inputs[0], problem.inputs[2:])
+
+    def variants(self, problem: Problem, caps: Caps) -> tuple[Variant, ...]:
+        writes = writes_of(problem, caps.chip)
+        return self.ways(writes) if writes.rows.count * writes.rows.length else (NONE,)
+
+    @abstractmethod
+    def ways(self, writes: Writes) -> tuple[Variant, ...]:
+        """Ways to write updates, of which there are some; the plan of each adds its kernels."""
+
+    def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Kernels:
+        (ins, outs), chip, x = problem.arrays, caps.chip, problem.inputs[0]
+        target = replace(outs[0], strides=strides_of(x.shape))
+        first = () if (0, 0) in problem.shared else copying(x, x, ins[0], target, chip).kernels
+        writes = writes_of(problem, chip)
+        variant.plan(writes)
+        found = writes.done()
+        return Kernels((*first, *found.kernels), found.temps)
+
+
+NONE: Final = Variant("no updates", lambda writes: None)
+
+
+def writes_of(problem: Problem, chip: Chip) -> Writes:
+    """The updates, of rows of the part of the result that is written to."""
+    (ins, outs), op, (x, updates, *indices) = problem.arrays, problem.op, problem.inputs
+    assert isinstance(op, Indexed)
+    part = windowed(op, x.shape, replace(outs[0], strides=strides_of(x.shape)))
+    rows = Rows(op, x, indices, ins[2:], (part, ins[1]), chip)
+    return Writes(problem, rows, updates, chip)
+
+
+@final
+class CudaScatter(CudaWriting):
+    name = "scatter in CUDA"
+    ops = (Scatter,)
+
+    def ways(self, writes: Writes) -> tuple[Variant, ...]:
+        count = writes.rows.count
+        several = "" if count == 1 else f"there are {count} updates"
+        many = "" if writes.few else f"{count} updates are not compared each with all others"
+        return (
+            Variant("the only update", lambda w: w.moved(w.rows.grid()), several),
+            Variant("each that finds no later one", self.compared, many),
+            Variant("the last of each place", self.found),
+        )
+
+    def compared(self, writes: Writes) -> None:
+        rows, grid = writes.rows, writes.rows.grid()
+        (i,) = rows.i
+        count, others = grid.size(f"n_{i}", rows.count), rows.wrapped(grid, "other", ["k"])
+        writes.moved(grid, Later(i, count, tuple(others), rows.alike("other")))
+
+    def found(self, writes: Writes) -> None:
+        grid, last = writes.rows.grid(), writes.last()
+        grid.array("last", last, writes.number)
+        writes.moved(grid, last=(writes.rows.place(grid), writes.source(grid)))
+
+
+def loaded(text: str, dtype: np.dtype) -> str:
+    """An element as it is merged with another."""
+    return f"ge2_cast_{SUFFIX[dtype]}_f32({text})" if dtype in HALF else text
+
+
+def stored(text: str, dtype: np.dtype) -> str:
+    return f"ge2_cast_f32_{SUFFIX[dtype]}({text})" if dtype in HALF else text
+
+
+def merge(op: ScatterReduce, a: str, b: str, dtype: np.dtype) -> str:
+    """Two elements of one place as one."""
+    held = accumulator(dtype)
+    return expression(op.merge, [a, b], held, held)
 
 
 # -------- Elements that one atomic takes in, in any order.

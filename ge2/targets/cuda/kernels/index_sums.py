@@ -1,242 +1,25 @@
-"""Sums at indices by blocks or by exact atomics, and what kernels that write at indices share."""
+"""Sums at indices that atomics add without rounding, of global memory or of that of blocks."""
 
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Final, final
+from typing import final
 
 import numpy as np
 
 from ge2.base.arrays import COMPLEX, FLOAT64, HALF, accumulator
 from ge2.base.record import record
-from ge2.choice.problem import Problem, Variant, described
 from ge2.codegen.axes import merged, strides_of
-from ge2.codegen.layout import windowed
-from ge2.codegen.text import Operand, Text, guard, whole
+from ge2.codegen.text import Operand, Text, guard
 from ge2.ir import ArrayType
-from ge2.ops.index import Indexed, Scatter, ScatterAdd, ScatterReduce
-from ge2.targets.cuda.device import Caps
-from ge2.targets.cuda.emit import CudaKernel, Fixed
-from ge2.targets.cuda.emit.special_reductions import Kernels
-from ge2.targets.cuda.emit.words import HELD, SUFFIX, expression
-from ge2.targets.cuda.kernels.gather import Rows, nowhere
-from ge2.targets.cuda.kernels.generated import Cuda, copying, filling
+from ge2.ops.index import ScatterAdd
+from ge2.targets.cuda.emit import Fixed
+from ge2.targets.cuda.emit.words import HELD, STORED, SUFFIX
+from ge2.targets.cuda.kernels.gather import Writes, loaded
+from ge2.targets.cuda.kernels.generated import filling
 from ge2.targets.cuda.kernels.moves import Elements, Grid, Spread, added, lettered
-from ge2.targets.cuda.limits import Chip
-
-# -------- What kernels that write at indices share: those so far, their arrays, and elements as
-# they are added.
-
-
-@final
-@record
-class Later:
-    """The search of an update for a later one of its place."""
-
-    i: str  # the place of the update along the indices
-    count: str
-    others: tuple[Text, ...]  # what index `k` names
-    alike: str  # whether both name one place
-
-
-@final
-@record
-class Scattering:
-    """The view that `templates/cuda/scatter.cu.jinja` prints."""
-
-    spread: Spread
-    indices: tuple[Text, ...]
-    later: Later | None
-    last: tuple[str, str] | None  # the number of the place, and of the update
-    to: str
-    source: str
-    update: str
-    packed: bool
-
-
-@final
-@record
-class Summing:
-    """The view that the templates in `templates/cuda/scatter_sums` print; those of one of them are
-    last.
-    """
-
-    spread: Spread
-    begin: tuple[Text, ...]
-    updates: tuple[Text, ...]
-    store: tuple[Text, ...]
-    packed: bool
-    indices: tuple[Text, ...] = ()
-    others: tuple[Text, ...] = ()  # what index `k` names
-    alike: str = ""
-    unlike: str = ""
-    i: str = ""
-    count: str = ""
-    place: str = ""
-    split: tuple[Text, ...] = ()
-    more: tuple[Text, ...] = ()
-    chunks: str = ""
-    clear: tuple[Text, ...] = ()
-    some: str = ""  # the type of what is read of an update
-    reads: tuple[Text, ...] = ()
-
-
-@final
-class Writes:
-    """The kernels that updates are written by, and the arrays they have for themselves."""
-
-    def __init__(self, problem: Problem, rows: Rows, updates: ArrayType, chip: Chip) -> None:
-        self.problem, self.rows, self.updates, self.chip = problem, rows, updates, chip
-        self.op = rows.op
-        self.dtype = rows.x.dtype
-        self.number = np.dtype(np.int64 if rows.far else np.int32)  # of an update, or of a place
-        self.kernels: list[CudaKernel] = []
-        self.temps: list[int] = []
-
-    @property
-    def few(self) -> bool:
-        """True if each index may be compared with all others: they lie along
-        an axis, in a cache.
-        """
-        return self.rows.count <= self.chip.tuning.scatters.few and len(self.rows.i) == 1
-
-    def done(self) -> Kernels:
-        return Kernels(tuple(self.kernels), tuple(self.temps))
-
-    def temp(self, count: int, dtype: np.dtype) -> Operand:
-        self.temps.append(count * dtype.itemsize)
-        return whole("temp", len(self.temps) - 1, (count,))
-
-    def add(
-        self, grid: Grid, kind: str, view: Any, threads: int, what: str = "", template: str = "elements"
-    ) -> None:  # fmt: skip
-        graph = described(self.problem) + (f"\n{what}" if what else "")
-        self.kernels.append(grid.kernel(kind, graph, view, threads, template))
-
-    # -- one element of the result a thread
-
-    def moved(
-        self, grid: Grid, later: Later | None = None, last: tuple[str, str] | None = None
-    ) -> None:
-        """Each update takes its place, if it is the last of it."""
-        rows = self.rows
-        pack = 1 if rows.of_y.value else rows.pack
-        place = rows.in_y(grid, "updates")
-        update = grid.element("updates", rows.of_y, self.dtype, place)
-        spread, indices = rows.threads(grid, pack), tuple(rows.wrapped(grid))
-        grid.result("x", rows.of_x, self.dtype)
-        to, threads = rows.in_x(grid), rows.count * rows.length // pack
-        view = Scattering(spread, indices, later, last, to, place, update, pack > 1)
-        self.add(grid, self.problem.op.name, view, threads, template="scatter")
-
-    def last(self) -> Operand:
-        """The number of the last update of each place, counted from 1; 0 where there is none."""
-        rows, grid = self.rows, self.rows.grid()
-        to = ArrayType((rows.places,), self.number)
-        found = self.temp(rows.places, self.number)
-        self.kernels += filling(to, None, found, self.chip).kernels
-        spread, indices = grid.spread(rows.i, rows.over), rows.wrapped(grid)
-        grid.result("last", found, self.number)
-        line = Text(f"atomicMax(&last[{rows.place(grid)}], {self.source(grid)} + 1);")
-        self.add(
-            grid,
-            "last update",
-            Elements(spread, (*indices, line)),
-            rows.count,
-            "which update of each place is the last, counted from 1",
-        )
-        return found
-
-    def source(self, grid: Grid) -> str:
-        """The number of an update, from where it is along the axes of the indices."""
-        rows, text = self.rows, ""
-        for letter, n in zip(rows.i, rows.over, strict=True):
-            text = f"({text}) * {grid.size(f'n_{letter}', n)} + {letter}" if text else letter
-        return text or "0"
-
-
-class CudaWriting(Cuda):
-    """A copy of `x`, unless the result lies where it is, then the updates."""
-
-    def refuses(self, problem: Problem, caps: Caps | None) -> str:
-        op = problem.op
-        assert isinstance(op, Scatter | ScatterReduce)
-        return nowhere(op, problem.inputs[0], problem.inputs[2:])
-
-    def variants(self, problem: Problem, caps: Caps) -> tuple[Variant, ...]:
-        writes = writes_of(problem, caps.chip)
-        return self.ways(writes) if writes.rows.count * writes.rows.length else (NONE,)
-
-    @abstractmethod
-    def ways(self, writes: Writes) -> tuple[Variant, ...]:
-        """Ways to write updates, of which there are some; the plan of each adds its kernels."""
-
-    def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Kernels:
-        (ins, outs), chip, x = problem.arrays, caps.chip, problem.inputs[0]
-        target = replace(outs[0], strides=strides_of(x.shape))
-        first = () if (0, 0) in problem.shared else copying(x, x, ins[0], target, chip).kernels
-        writes = writes_of(problem, chip)
-        variant.plan(writes)
-        found = writes.done()
-        return Kernels((*first, *found.kernels), found.temps)
-
-
-NONE: Final = Variant("no updates", lambda writes: None)
-
-
-def writes_of(problem: Problem, chip: Chip) -> Writes:
-    """The updates, of rows of the part of the result that is written to."""
-    (ins, outs), op, (x, updates, *indices) = problem.arrays, problem.op, problem.inputs
-    assert isinstance(op, Indexed)
-    part = windowed(op, x.shape, replace(outs[0], strides=strides_of(x.shape)))
-    rows = Rows(op, x, indices, ins[2:], (part, ins[1]), chip)
-    return Writes(problem, rows, updates, chip)
-
-
-@final
-class CudaScatter(CudaWriting):
-    name = "scatter in CUDA"
-    ops = (Scatter,)
-
-    def ways(self, writes: Writes) -> tuple[Variant, ...]:
-        count = writes.rows.count
-        several = "" if count == 1 else f"there are {count} updates"
-        many = "" if writes.few else f"{count} updates are not compared each with all others"
-        return (
-            Variant("the only update", lambda w: w.moved(w.rows.grid()), several),
-            Variant("each that finds no later one", self.compared, many),
-            Variant("the last of each place", self.found),
-        )
-
-    def compared(self, writes: Writes) -> None:
-        rows, grid = writes.rows, writes.rows.grid()
-        (i,) = rows.i
-        count, others = grid.size(f"n_{i}", rows.count), rows.wrapped(grid, "other", ["k"])
-        writes.moved(grid, Later(i, count, tuple(others), rows.alike("other")))
-
-    def found(self, writes: Writes) -> None:
-        grid, last = writes.rows.grid(), writes.last()
-        grid.array("last", last, writes.number)
-        writes.moved(grid, last=(writes.rows.place(grid), writes.source(grid)))
-
-
-def loaded(text: str, dtype: np.dtype) -> str:
-    """An element as it is merged with another."""
-    return f"ge2_cast_{SUFFIX[dtype]}_f32({text})" if dtype in HALF else text
-
-
-def stored(text: str, dtype: np.dtype) -> str:
-    return f"ge2_cast_f32_{SUFFIX[dtype]}({text})" if dtype in HALF else text
-
-
-def merge(op: ScatterReduce, a: str, b: str, dtype: np.dtype) -> str:
-    """Two elements of one place as one."""
-    held = accumulator(dtype)
-    return expression(op.merge, [a, b], held, held)
-
 
 # -------- Sums at indices in CUDA by atomics that round nothing, so that any order gives the same
 # bits.
@@ -244,10 +27,16 @@ def merge(op: ScatterReduce, a: str, b: str, dtype: np.dtype) -> str:
 # result; each update added in parts that are multiples of a unit which follows from it
 # (`exact.cuh`); what is there and the sum of the parts, rounded once. Elements that many updates
 # meet at have copies of their sums, which blocks take in turn.
+# Of many updates in float32 or less the range of all exponents is looked at first: where two parts
+# of one unit for all have every digit of each update, no element needs an exponent of its own, and
+# its kernel ends at once.
 
 
 WHERE = "defgh"  # letters of the indexed axes
 DOUBLE, INT, WORD = FLOAT64, np.dtype(np.int32), np.dtype(np.int64)
+# threads of a block that looks at the range of exponents, updates of each at least, and blocks of a
+# multiprocessor: all that it has room for
+LOOKING, AT_LEAST, SOME = 256, 8, 8
 
 
 def unserved(writes: Writes) -> str:
@@ -316,16 +105,27 @@ class Cells:
 
 @final
 class ExactSums(Cells):
-    """The kernels that add updates by atomics."""
+    """The kernels that add updates by atomics; `fresh`: nothing is there before."""
 
-    def __init__(self, writes: Writes) -> None:
+    def __init__(self, writes: Writes, fresh: bool = False) -> None:
         super().__init__(writes)
-        self.folds = 2 if self.double else 1
+        self.fresh, self.ranged = fresh, self.is_ranged()
+        self.folds = 2 if self.double or self.ranged else 1
         self.bits = max((self.rows.count - 1).bit_length(), 2)
         self.copies = self.copied()
         count = self.copies * self.cells * self.folds
-        self.words = writes.temp(count + -(-self.cells // 2), WORD)
-        self.tops = replace(self.words, offset=2 * count)
+        self.words = writes.temp(count + -(-self.cells // 2) + self.ranged, WORD)
+        self.tops = replace(self.words, offset=2 * count + 2 * self.ranged)
+        self.range = replace(self.words, offset=2 * count)
+
+    def is_ranged(self) -> bool:
+        """True if one unit may do for all elements: updates are many numbers of up to 24 bits that lie
+        one after another.
+        """
+        updates = self.writes.updates
+        many = updates.size >= self.writes.chip.tuning.scatters.ranged
+        flat = self.rows.of_y.strides == strides_of(updates.shape)
+        return many and flat and not self.double and len(self.parts) == 1
 
     def copied(self) -> int:
         """Copies of the sums: so many that few updates meet, and that most of them take some."""
@@ -337,25 +137,54 @@ class ExactSums(Cells):
         words = self.writes.temps[self.words.index] // WORD.itemsize
         clear = filling(ArrayType((words,), WORD), None, self.words, self.writes.chip)
         self.writes.kernels += clear.kernels
+        if self.ranged:
+            self.look()
         self.note()
         self.collect()
         self.finish()
 
+    def look(self) -> None:
+        """The range of the exponents of all updates, by blocks that go through a part of them each."""
+        writes, grid = self.writes, Grid(self.rows.far, LOOKING)
+        updates, count = writes.updates, grid.size("n", writes.updates.size)
+        grid.array("updates", self.rows.of_y, updates.dtype)
+        grid.result("range", self.range, INT)
+        number = f"(double){loaded('x', updates.dtype)}"
+        line = f"[]({STORED[updates.dtype]} x) {{ return {number}; }}"
+        text = Text(f"ge2_exact_range(updates, {count}, range, {line});")
+        blocks = min(-(-updates.size // (LOOKING * AT_LEAST)), SOME * writes.chip.multiprocessors)
+        what = "the range of the exponents of all updates"
+        writes.add(grid, "exponents", (text,), blocks * LOOKING, what)
+
+    def fits(self, grid: Grid) -> str:
+        """Whether one unit does for all."""
+        grid.array("range", self.range, INT)
+        return f"ge2_exact_fits(range, {grid.size('bits', self.bits)})"
+
+    def one(self, grid: Grid) -> list[Text]:
+        """A statement: whether one unit does for all, where it may."""
+        return [Text(f"const bool one = {self.fits(grid)};")] if self.ranged else []
+
+    def top(self, cell: str) -> str:
+        """The exponent that the unit of an element follows from."""
+        return f"one ? range[0] : tops[{cell}]" if self.ranged else f"tops[{cell}]"
+
     def note(self) -> None:
         grid = self.rows.grid()
-        begin = self.begun(grid)
+        begin = [Text(f"if ({self.fits(grid)}) return;")] if self.ranged else []
+        begin += self.begun(grid)
         grid.result("tops", self.tops, INT)
         self.each(grid, "exponent", begin, "ge2_exact_note(tops + {cell}, {x});")
 
     def collect(self) -> None:
         grid = self.rows.grid()
-        begin = self.begun(grid)
+        begin = [*self.one(grid), *self.begun(grid)]
         grid.array("tops", self.tops, INT)
         grid.result("sums", self.words, DOUBLE)
         bits, folds = grid.size("bits", self.bits), self.fixed(grid)
         copies, cells = grid.size("copies", self.copies), grid.size("cells", self.cells)
         copy = Text(f"const {grid.whole} copy = blockIdx.x % {copies} * {cells};")
-        to = f"sums + (copy + {{cell}}) * {folds}, tops[{{cell}}]"
+        to = f"sums + (copy + {{cell}}) * {folds}, {self.top('{cell}')}"
         line = f"ge2_exact_add<{folds}>({to}, {bits}, {{x}});"
         self.each(grid, "exact sum", [*begin, copy], line)
 
@@ -369,14 +198,22 @@ class ExactSums(Cells):
         cells = grid.size("cells", self.cells)
         grid.result("x", rows.of_x, dtype)
         there = loaded(f"x[{to}]", dtype)
-        lines: list[Text] = []
+        lines = self.one(grid)
         for n, part in enumerate(self.parts):
             cell = self.numbered(spread.number, n)
             at = f"({cell})" if " " in cell else cell
             apart = f"{copies}, {cells} * {folds}"
-            total = f"ge2_exact_total<{folds}>(sums + {at} * {folds}, tops[{cell}], {apart})"
+            total = f"ge2_exact_total<{folds}>(sums + {at} * {folds}, {self.top(cell)}, {apart})"
+            if self.fresh:
+                lines.append(Text(f"x[{to}]{part} = {self.stored(total)};"))
+                continue
+            # one unit does not tell whether an element had an update: nothing is added to it then
+            some = f"tops[{cell}]"
+            if self.ranged:
+                lines.append(Text(f"const double sum = {total};"))
+                some, total = "sum != 0", "sum"
             line = f"x[{to}]{part} = {self.stored(f'{there}{part} + {total}')};"
-            lines.append(guard(f"tops[{cell}]", [Text(line)]))
+            lines.append(guard(some, [Text(line)]))
         what = "the sums of each element"
         threads = self.rows.places * self.rows.length
         self.writes.add(grid, "finish", Elements(spread, tuple(lines)), threads, what)

@@ -20,20 +20,23 @@ from ge2.targets.cuda.emit import Fixed
 from ge2.targets.cuda.emit.region import unrolled
 from ge2.targets.cuda.emit.special_reductions import Kernels
 from ge2.targets.cuda.emit.words import HELD, STORED, number
-from ge2.targets.cuda.kernels.gather import ATOMIC, FLOATS, Rows, index_dims, nowhere, taken_in
-from ge2.targets.cuda.kernels.generated import Cuda, filling
-from ge2.targets.cuda.kernels.index_sums import (
-    BlockSums,
+from ge2.targets.cuda.kernels.gather import (
+    ATOMIC,
+    FLOATS,
     CudaWriting,
-    ExactSums,
+    Rows,
     Summing,
     Writes,
+    index_dims,
     loaded,
     merge,
+    nowhere,
     stored,
-    unserved,
+    taken_in,
     writes_of,
 )
+from ge2.targets.cuda.kernels.generated import Cuda, filling
+from ge2.targets.cuda.kernels.index_sums import BlockSums, ExactSums, unserved
 from ge2.targets.cuda.kernels.moves import Elements, Grid, added, lettered
 from ge2.targets.cuda.kernels.sort import Pair, TileOrder, turns_of
 from ge2.targets.cuda.limits import Chip
@@ -452,7 +455,7 @@ class CudaScatterReduce(CudaWriting):
         return (
             Variant(BLOCKS, lambda w: BlockSums(w, self.fresh).add(), shared),
             Variant(AT_ONCE, self.at_once, ordered),
-            Variant(EXACT, lambda w: ExactSums(w).add(), exact),
+            Variant(EXACT, lambda w: ExactSums(w, self.fresh).add(), exact),
             Variant(FIRST, lambda w: Sums(w).by_the_first(), no_order or few),
             Variant(
                 RANKS,
@@ -508,7 +511,7 @@ class CudaSumsAt(CudaScatterReduce):
 
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Kernels:
         found, (x,) = super().kernels(in_place(problem), variant, caps), problem.outs
-        if variant.name in (RANKS, DIGITS, BLOCKS):
+        if variant.name in (RANKS, DIGITS, BLOCKS, EXACT):
             return found
         target = replace(problem.arrays[1][0], strides=strides_of(x.shape))
         return replace(

@@ -25,6 +25,32 @@ GE2_FN void ge2_exact_note(int *top, double x) {
     if (__ldcv(top) < mine) atomicMax(top, mine);
 }
 
+/* The range of the exponents of all updates but zeros: range[0] is the largest top, 0 if there is none, range[1] is
+ * GE2_EXACT_SPECIAL less the smallest. */
+template <class N, class T, class F>
+GE2_FN void ge2_exact_range(const T *updates, N n, int *range, F number) {
+    __shared__ int all[2];
+    if (threadIdx.x < 2) all[threadIdx.x] = 0;
+    __syncthreads();
+    int top = 0, low = GE2_EXACT_SPECIAL;
+    const N step = (N)gridDim.x * blockDim.x;
+    #pragma unroll 4
+    for (N k = (N)blockIdx.x * blockDim.x + threadIdx.x; k < n; k += step) {
+        const int64_t word = __double_as_longlong(number(updates[k]));
+        if (!(word << 1)) continue;
+        const int mine = (int)(word >> 52 & 2047) + 1;
+        top = mine > top ? mine : top, low = mine < low ? mine : low;
+    }
+    if (top) atomicMax(all, top), atomicMax(all + 1, GE2_EXACT_SPECIAL - low);
+    __syncthreads();
+    if (threadIdx.x < 2 && all[threadIdx.x]) atomicMax(range + threadIdx.x, all[threadIdx.x]);
+}
+
+/* Whether two parts of one unit hold all digits of every update, of which there are 24. */
+GE2_FN bool ge2_exact_fits(const int *range, int bits) {
+    return range[0] < GE2_EXACT_SPECIAL && range[0] + range[1] - GE2_EXACT_SPECIAL <= 2 * (53 - bits) - 24;
+}
+
 template <int FOLDS>
 GE2_FN void ge2_exact_add(double *sums, int top, int bits, double x) {
     if (top == GE2_EXACT_SPECIAL) { /* infinities and NaN are all that counts */
