@@ -16,7 +16,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
-from functools import cache
+from functools import cache, lru_cache
 from itertools import count
 from opcode import opname
 from threading import RLock
@@ -336,7 +336,7 @@ def path_to(code: CodeType, lasti: int) -> list[ast.AST]:
     if None in place:
         return []
     try:
-        at: ast.AST | None = ast.parse("".join(linecache.getlines(code.co_filename)))
+        at: ast.AST | None = parsed("".join(linecache.getlines(code.co_filename)))
     except SyntaxError:
         return []
     path: list[ast.AST] = []
@@ -344,6 +344,12 @@ def path_to(code: CodeType, lasti: int) -> list[ast.AST]:
         path.append(at)
         at = next((each for each in ast.iter_child_nodes(at) if holds(each, place)), None)
     return path if holds(path[-1], place) and span(path[-1]) == place else []
+
+
+@lru_cache(4)
+def parsed(text: str) -> ast.Module:
+    """The nodes of a file, which many questions in a row are about."""
+    return ast.parse(text)
 
 
 def span(node: Any) -> tuple[int | None, ...]:

@@ -18,6 +18,7 @@ from ge2.compile.pipeline import TUNING, Tuning, rewritten
 from ge2.compile.steps import (
     NATIVE,
     before,
+    has_rows,
     in_place,
     is_anywhere,
     is_mappable,
@@ -28,7 +29,7 @@ from ge2.compile.steps import (
 )
 from ge2.compile.writes import Box, join_update, made_at_checked, reads_elsewhere, saved_views
 from ge2.ir import Atom, Eqn, Graph, Names, Var, makers_of
-from ge2.ops.attention.ops import FusedBackward
+from ge2.ops.attention.ops import FusedAttention, FusedBackward, with_features
 from ge2.ops.dot import DotGeneral
 from ge2.ops.graphs.contraction import is_contraction
 from ge2.ops.graphs.region import Region
@@ -143,6 +144,12 @@ class Scheduler:
             if kind in ("loop", "hosted")
             for a in e.inputs
         }
+        self.featured = {
+            e.inputs[i]
+            for e in graph.eqns
+            if isinstance(e.op, FusedAttention | FusedBackward)
+            for i in with_features(e.op)
+        }
         for var in graph.inputs:
             self.add(var, "host" if var.type.weak else "input", -1)
         self.donated = [
@@ -239,6 +246,7 @@ class Scheduler:
         if (
             layout is None
             or solid
+            or (var in self.featured and not has_rows(layout, var))
             or var in self.saved
             or (var in self.returned and not isinstance(eqn.op, Barrier))
         ):

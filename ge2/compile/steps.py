@@ -116,6 +116,14 @@ def before(eqn: Eqn, place: Layout) -> Layout | None:
     return Layout(place.offset, strides)
 
 
+def has_rows(place: Layout, v: Var) -> bool:
+    """True if elements are side by side along the last axis, as kernels of attention read features,
+    and no axis runs backwards.
+    """
+    *outer, last = place.strides or (1,)
+    return (last == 1 or v.type.shape[-1] == 1) and all(each >= 0 for each in outer)
+
+
 def is_mappable(place: Layout, v: Var) -> bool:
     """True if a tensor map can write this layout: last axis contiguous, other strides and the offset
     multiples of 16 bytes.

@@ -70,7 +70,7 @@ def no_out(name: str, out: Any) -> None:
 def known_elements(x: Any) -> Any:
     """The elements of an array, of a traced one where its trace knows them (as for `if`); else None."""
     try:
-        return np.asarray(host(x))
+        return None if is_traced(x) and not x.is_known() else np.asarray(host(x))
     except ConcretizationTypeError:
         return None
 

@@ -57,12 +57,14 @@ def products_to_sums(graph: Graph, context: Context = NOTHING) -> Graph:
 def is_sum(eqn: Eqn, tuning: ProductsToSums) -> bool:
     """True for a product that is worth a reduction."""
     op = eqn.op
-    if not isinstance(op, DotGeneral) or not op.contract[0]:
+    if not isinstance(op, DotGeneral):
         return False
     a, b = (x.type for x in eqn.inputs)
     out = eqn.outs[0].type.dtype
     if a.dtype not in (FLOAT32, FLOAT64, *HALF) or out not in (a.dtype, FLOAT32):
         return False
+    if not op.contract[0]:
+        return is_outer(eqn)
     free_a, free_b = op.free(a, b)
     rows, columns = math.prod(a.shape[i] for i in free_a), math.prod(b.shape[i] for i in free_b)
     terms = math.prod(a.shape[i] for i in op.contract[0])
@@ -75,6 +77,14 @@ def is_sum(eqn: Eqn, tuning: ProductsToSums) -> bool:
         return False  # tensor cores are for such
     few = result <= tuning.few and terms >= tuning.long
     return few and result * terms <= tuning.most
+
+
+def is_outer(eqn: Eqn) -> bool:
+    """True of products of which each element is one: the derivative of a product of vectors."""
+    op = eqn.op
+    if not isinstance(op, DotGeneral) or op.contract[0] or op.precision in ("tf32", "bf16"):
+        return False
+    return {x.type.dtype for x in (*eqn.inputs, *eqn.outs)} in ({FLOAT32}, {FLOAT64})
 
 
 @final
@@ -131,11 +141,13 @@ class Sums:
         product = self.add(MUL, left, right)
         over = tuple(n for n, axis in enumerate(order) if axis >= self.rank)
         result = tuple(order[n] for n in kept(over, len(order)))
-        ops: list[Op] = [ReduceSum(over)]
+        ops: list[Op] = [ReduceSum(over)] if over else []
         if result != tuple(range(self.rank)):
             ops.append(Transpose(tuple(result.index(axis) for axis in range(self.rank))))
         if self.eqn.outs[0].type.dtype in HALF:
             ops.append(ConvertElementType(self.eqn.outs[0].type.dtype))
+        if not ops:
+            return [*self.made[:-1], replace(self.made[-1], outs=self.eqn.outs)]
         for op in ops[:-1]:
             product = self.add(op, product)
         return [*self.made, Eqn(ops[-1], (product,), self.eqn.outs, self.eqn.source)]
@@ -210,15 +222,16 @@ def tiny_products(graph: Graph, context: Context = NOTHING) -> Graph:
 
 def thin_products(graph: Graph, context: Context = NOTHING) -> Graph:
     """The same of products of few terms alone that are read once, for a processor, which has loops
-    for tiny ones.
+    for tiny ones; and of those that have no sums.
     """
+    makers = makers_of(graph)
+    outer = {id(e): lambda e: Sums(e, makers).eqns() for e in graph.eqns if is_outer(e)}
     found = products_of_few_terms(graph, context.tuning.thin_products)
     if not found:
-        return graph
-    makers, reads = makers_of(graph), Counter[Atom]()
-    reads.update(a for e in graph.eqns for a in e.inputs)
+        return with_sums(graph, outer)
+    reads = Counter[Atom](a for e in graph.eqns for a in e.inputs)
     once = (e for e in found if reads[e.outs[0]] == 1 and is_by_rows(e, makers))
-    return with_sums(graph, {id(e): by_terms for e in once})
+    return with_sums(graph, {**outer, **{id(e): by_terms for e in once}})
 
 
 def is_by_rows(eqn: Eqn, makers: Makers) -> bool:

@@ -113,13 +113,14 @@ class Known:
     Each equation is looked at once, however often a value is asked for.
     """
 
-    __slots__ = ("asked", "flowed", "indexed", "makers", "reached", "settled", "values")
+    __slots__ = ("asked", "flowed", "indexed", "makers", "reached", "settled", "unknown", "values")
 
     def __init__(self) -> None:
         self.values: dict[Var, Any] = {}
         self.settled: set[Var] = set()  # those that are the same whatever the arguments
         self.makers: dict[Var, Eqn] = {}
         self.reached: set[Atom] = set()
+        self.unknown: set[Atom] = set()  # those that were asked for in vain
         self.indexed = self.flowed = self.asked = 0
 
     def maker(self, trace: Trace, var: Var) -> Eqn | None:
@@ -176,8 +177,12 @@ def knowable(value: Any) -> bool:
     if not is_traced(value):
         return True
     trace, todo, seen = value.owner, [value.atom], set()
+    unknown = trace.known.unknown
     while todo:
         atom = todo.pop()
+        if atom in unknown:
+            unknown.add(value.atom)
+            return False
         if isinstance(atom, Literal) or atom in trace.known.values or atom in seen:
             continue
         seen.add(atom)
@@ -185,6 +190,7 @@ def knowable(value: Any) -> bool:
         if eqn is not None:
             todo += eqn.inputs
         elif not knowable_input(trace, atom):
+            unknown.add(value.atom)
             return False
     return True
 

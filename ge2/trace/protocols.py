@@ -139,6 +139,10 @@ class Protocols:
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         return np.array(host(concrete.value_of(self, "array")), dtype=dtype)
 
+    def is_known(self) -> bool:
+        """False of what NumPy would ask for the elements of in vain: to know costs no error."""
+        return not self.usable or concrete.knowable(self)
+
     @property  # type: ignore[misc]
     def __class__(self) -> Any:
         """NumPy's array class, so that `isinstance(x, np.ndarray)` holds while

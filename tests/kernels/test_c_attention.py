@@ -158,3 +158,33 @@ def test_one_query_a_head_is_a_matter_of_memory(queries: int, fused: bool) -> No
     with config.using(executor="c"):
         low = ge2.jit(plain).lower(q, k, k)
     assert (FAMILIES[0] in kinds(low)) == fused
+
+
+def part(way: str, q: Any, k: Any, v: Any) -> Any:
+    """Attention of operands, or with a cotangent, that no kernel reads as views."""
+    if way == "reversed features":
+        q, k = q[..., ::-1], k[..., ::-1]
+    if way == "reversed rows":
+        q, k, v = q[:, :, ::-1], k[:, :, ::-1], v[:, :, ::-1]
+    y = plain(q, k, v)
+    if way == "a number's cotangent":
+        return np.sum(y) ** 2
+    if way == "cotangents of rows":
+        return np.sum(np.sum(y, axis=-1) ** 2)
+    turned = np.concatenate([y[..., ::-1], v], axis=-1)
+    return np.sum(np.sin(turned) * np.arange(turned.shape[-1], dtype=turned.dtype))
+
+
+WAYS = (
+    "reversed features", "reversed rows", "a number's cotangent", "cotangents of rows",
+    "reversed cotangents",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("executor", ["c", "emulator"])
+@pytest.mark.parametrize("way", WAYS)
+def test_views_that_no_kernel_reads_are_copied(way: str, executor: str) -> None:
+    xs = [x[:, :, :12] for x in drawn(np.random.default_rng(2), (1, 2, 12, 8), (1, 2, 12, 8), F32)]
+    back = ge2.grad(partial(part, way), (0, 1, 2))
+    with config.using(executor=executor):
+        judge_slopes(ge2.jit(back)(*xs), exactly(back, *xs), SLOPE_BOUNDS[F32])

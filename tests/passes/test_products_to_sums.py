@@ -93,6 +93,16 @@ def test_of_two_vectors_there_is_no_product() -> None:
     assert "dot_general" not in text and "reduce_sum" in text
 
 
+@pytest.mark.parametrize("executor", ["c", "emulator"])
+def test_the_derivative_of_a_product_of_vectors_has_no_product(executor: str) -> None:
+    """The cotangent is a number, perhaps a known one, times a vector that is made as it is read."""
+    x, y = np.arange(6.0), np.linspace(-1, 1, 6)
+    slopes = ge2.grad(lambda x, y: 0.5 * np.exp(x) @ y, (0, 1))
+    with config.using(executor=executor):
+        found = ge2.jit(slopes)(x, y)
+    np.testing.assert_allclose(found, [0.5 * np.exp(x) * y, 0.5 * np.exp(x)], rtol=1e-14)
+
+
 @pytest.mark.parametrize("columns", ["", ",3"])
 def test_what_may_be_rounded_is_left_to_tensor_cores(columns: str) -> None:
     """But not a product with a vector, which waits for memory in either case."""

@@ -90,3 +90,14 @@ def test_infinities_and_nans_are_numpys() -> None:
         np.testing.assert_array_equal(
             np.isnan(ge2.jit(lambda x, w: np.abs(x @ w))(x, w)), np.isnan(np.abs(x @ w))
         )
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_products_without_sums_are_products_of_elements(dtype: Any) -> None:
+    """The derivatives of a product of two vectors, by each; and of a matrix and a vector."""
+    x, y, a = drawn(7, dtype=dtype), drawn(7, dtype=dtype), drawn(5, 7, dtype=dtype)
+    assert products(ge2.grad(lambda x, y: np.sin(x @ y), (0, 1)), x, y) == 1
+    assert products(ge2.grad(lambda a, x: np.sum(np.sin(a @ x))), a, x) == 1
+    with config.using(executor="c"):
+        kernels = ge2.jit(ge2.grad(lambda x, y: np.sin(x @ y), (0, 1))).lower(x, y).kernels
+    assert len(kernels) == 2

@@ -4,6 +4,8 @@ needed, once; else an error says why.
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import math
 import re
 from collections.abc import Callable, Iterator
@@ -13,6 +15,7 @@ import numpy as np
 import pytest
 
 import ge2
+from ge2.base import source
 from ge2.base.errors import (
     ConcretizationTypeError,
     TracerBoolConversionError,
@@ -20,7 +23,7 @@ from ge2.base.errors import (
     UnexpectedTracerError,
 )
 from ge2.ir import ArrayType, Evaluate, Op, type_of
-from ge2.trace import Closed, Input, stage
+from ge2.trace import Closed, Input, concrete, stage
 
 X = np.array([1.0, 2.0, 4.0])
 
@@ -340,3 +343,37 @@ def test_the_length_of_a_range_is_looked_at():
         np.testing.assert_array_equal(f(np.ones(4), 3), [0, 1, 2, 3])
     with pytest.raises(ConcretizationTypeError, match="the length of arange would depend on stop"):
         ge2.jit(ge2.numpy.arange)(3)
+
+
+def test_a_traced_mask_costs_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether its elements are known was asked by an error that reads the file it is raised for."""
+
+    def refused(*args: Any) -> None:
+        raise AssertionError("an error was made")
+
+    def f(x: Any) -> Any:
+        y = np.zeros_like(x)
+        for _ in range(3):
+            y[x > 0] = x[x > 0] + 1
+            x = x[::-1] - y
+        return y
+
+    monkeypatch.setattr(concrete, "refuse", refused)
+    x = np.array([1.0, -2.0, 3.0])
+    np.testing.assert_array_equal(ge2.jit(f)(x), f(x))
+
+
+def test_a_file_is_read_once_for_questions_about_its_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = []
+    parse = ast.parse
+    monkeypatch.setattr(ast, "parse", lambda text: texts.append(text) or parse(text))
+
+    def f(x: Any) -> Any:
+        for _ in range(5):
+            with contextlib.suppress(TypeError):
+                float(x)
+        return x
+
+    source.parsed.cache_clear()
+    ge2.jit(f)(np.float32(1))
+    assert len(texts) == 1

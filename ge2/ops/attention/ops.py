@@ -395,6 +395,14 @@ class FusedBackward(OfGraph):
         return (self.jaxpr,)
 
 
+def with_features(op: FusedAttention | FusedBackward) -> tuple[int, ...]:
+    """The operands of queries, keys and values; and of a derivative the result and its cotangent."""
+    form = form_of(op.plain)
+    inputs = form.plain.inputs
+    bases = tuple(inputs.index(c.base) for c in form.chains)
+    return bases if isinstance(op, FusedAttention) else (*bases, len(inputs) + 2, len(inputs) + 3)
+
+
 ATTENTION: tuple[type[Plain], ...] = (Attention, AttentionSaving, AttentionBackward)
 
 
