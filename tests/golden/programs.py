@@ -307,6 +307,15 @@ def scatter_add_to_zeros(table, i, u):
     return ge2.grad(lambda t: (np.take(t, i, 0) * u).sum())(table)
 
 
+@program("f32[30000]", "i32[3000]", "f32[3000]", targets=("cuda",))
+def scatter_adds_in_one_order(x, i, u):
+    for _ in range(3):
+        y = np.zeros_like(x)
+        np.add.at(y, i, u * x[i])
+        x = y
+    return x
+
+
 program.add(
     "scatter_add_two_axes", lambda x, i, j: x.at[i, j].add(1), "i32[9,9]", "i64[300]", "i64[300]"
 )

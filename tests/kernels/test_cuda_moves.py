@@ -324,6 +324,38 @@ def test_extremes_have_the_references_bits(
         alike(found, wanted)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=str)
+def test_extremes_of_many_floats_need_no_order(dtype: Any, rng: np.random.Generator) -> None:
+    """NaN wins, which is there or comes; of zeros that meet the larger or smaller by its sign."""
+    programs, chip = Programs(), planned_by(EMULATED, "scatters", unordered=2)
+    x = rng.normal(size=(300, 2)).astype(dtype)
+    updates = rng.normal(size=(900, 2)).astype(dtype)
+    x[:40], x[40:44], x[44] = -0.0, np.nan, -np.nan
+    updates[:300] = np.where(rng.random((300, 2)) < 0.5, 0.0, -0.0)
+    updates[300:304], updates[304:306] = np.nan, (np.inf, -np.inf)
+    index = rng.integers(-300, 300, 900)
+    operands = [(programs.given(a), a) for a in (x, updates, index)]
+    programs.add(ScatterMax((0,)), *operands)
+    programs.add(ScatterMin((0,)), *operands)
+    for found, wanted in zip(results(programs, 0, 1, 2, chip=chip), programs.wanted, strict=True):
+        np.testing.assert_array_equal(found, wanted)
+    signs = Programs()
+    for op, start in ((ScatterMax, [-1.0, -2.0]), (ScatterMin, [1.0, 2.0])):
+        given_ = (
+            np.array(start, dtype),
+            np.array([0.0, -0.0, -0.0, 0.0], dtype),
+            np.array([0, 0, 1, 1]),
+        )
+        signs.add(op((0,)), *[(signs.given(a), a) for a in given_])
+    largest, smallest = results(signs, 0, 1, 2, chip=chip)
+    assert not np.signbit(largest).any()
+    assert np.signbit(smallest).all()
+    types = ArrayType((9,), np.dtype(dtype)), ArrayType((1 << 14,), np.dtype(dtype))
+    assert names(ScatterMax((0,)), *types, ArrayType((1 << 14,), np.dtype("i8")))[1:] == [
+        "scatter_max"
+    ]
+
+
 def test_which_kernels_add() -> None:
     f32, i32, at = (np.dtype(t) for t in (np.float32, np.int32, np.int64))
 

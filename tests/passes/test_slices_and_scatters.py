@@ -11,6 +11,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 import ge2
 from ge2.base.config import config
+from ge2.compile import compile_graph
 from ge2.compile.catalog import interpret
 from ge2.ir import Literal, verify
 from ge2.ops.graphs.region import Region
@@ -21,7 +22,9 @@ from ge2.passes.fuse import fuse
 from ge2.passes.indices import join_scatters, repeated_updates
 from ge2.passes.reads import small_turned
 from ge2.passes.slices import little_first, slices_first
-from ge2.targets.cuda.emulator import limits_of
+from ge2.targets.cuda.emulator import OfflineDevice, limits_of
+from ge2.targets.cuda.limits import H200
+from tests.kernels.programs import needs_compiler
 from tests.passes.graphs import names
 
 
@@ -258,3 +261,63 @@ def test_an_array_that_loses_a_column_each_step_is_not_cut_into_columns() -> Non
     )
     columns = sum(v.type.shape == (500, 1) for e in after.eqns for v in e.outs)
     assert columns < 200 and len(after.eqns) < 4 * len(before.eqns)  # 2501 columns, of all steps
+
+
+# ----------------------------------------------------------------------- the order of updates, once
+
+
+def along_edges(x: Any, source: Any, target: Any, weight: Any) -> Any:
+    """What the nodes of a graph get from their neighbours."""
+    found = np.zeros(x.shape, x.dtype)
+    np.add.at(found, target, x[source] * weight)
+    return found
+
+
+def rounds(x: Any, *edges: Any) -> Any:
+    for _ in range(30):
+        x = np.tanh(along_edges(x, *edges))
+    return x
+
+
+def scanned(x: Any, *edges: Any) -> Any:
+    def round(x: Any, _: Any) -> Any:
+        return np.tanh(along_edges(x, *edges)), None
+
+    return ge2.lax.scan(round, x, None, length=30)[0]
+
+
+def twice(x: Any, *edges: Any) -> Any:
+    return along_edges(along_edges(x, *edges), *edges)
+
+
+def other_places(x: Any, source: Any, target: Any, weight: Any) -> Any:
+    for _ in range(30):
+        x, target = along_edges(x, source, target, weight), target + 1
+    return x
+
+
+@pytest.mark.parametrize(
+    ("f", "orders", "sums"), [(rounds, 1, 30), (scanned, 1, 1), (twice, 0, 0), (other_places, 0, 0)]
+)
+def test_sums_at_the_same_places_have_their_order_once(f: Any, orders: int, sums: int) -> None:
+    """Where it pays: on an H200 an order takes as long as some ten sums of single numbers."""
+    nodes, edges = 1 << 18, 1 << 20
+    x, at, weight = (
+        ge2.ShapeDtypeStruct((n,), np.dtype(t))
+        for n, t in ((nodes, "f8"), (edges, "i8"), (edges, "f8"))
+    )
+    graph = ge2.make_jaxpr(f)(x, at, at, weight).graph
+    planned = compile_graph(graph, device=OfflineDevice(H200)).program.graph
+    assert [e.op.name for e in planned.eqns].count("update_order") == orders
+    assert str(planned).count("sums_in_order[") == sums
+
+
+@needs_compiler
+@pytest.mark.parametrize("f", [rounds, scanned])
+def test_sums_in_an_order_are_those_of_numpy(f: Any, rng: np.random.Generator) -> None:
+    nodes, count = 3000, 700
+    edges = rng.integers(0, nodes, count), rng.integers(-40, 40, count), rng.normal(size=count)
+    with config.using(executor="emulator"):
+        step, x = ge2.jit(f), rng.normal(size=nodes)
+        assert "sums_in_order" in step.lower(x, *edges).as_text("cuda")
+        np.testing.assert_allclose(step(x, *edges), rounds(x, *edges), rtol=1e-12)

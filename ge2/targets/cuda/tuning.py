@@ -307,8 +307,20 @@ class Scatters:
     shared_held: int = 168
     ranges: int = 8
     left: float = 0.33  # times as long as going through an update, for a sum that a block leaves
-    # atomics of global memory in a second: 1.6 M of float64 at 4096 addresses took 48 us of an H200
-    rate: float = 3e10
+    # Seconds, as 2^17 to 2^23 updates of 1 to 64 float32 and float64 took on an H200
+    # (benchmarks/results/gpu-20261129-4.txt), of: an element that an atomic of global memory takes in;
+    # an update whose place is found, and one that has an exponent noted there before; an element that
+    # blocks go through for a range of sums; an update and a digit of its place; a comparison of two
+    # places; an update that is read in the order of places, alone and of a row
+    atomic: float = 0.9e-11
+    place: float = 0.8e-11
+    noted: float = 2.1e-11
+    shared: float = 1.2e-11
+    digit: float = 3.9e-11
+    compared: float = 1.5e-13
+    run: float = 2.2e-11
+    row: float = 7e-11
+    cleared_bytes: float = 4e12  # of sums, that are cleared and read in a second
     busy: int = 2  # updates of a block for each sum of whole numbers, which it adds to the result
 
 

@@ -490,3 +490,11 @@ def taken_in(op: ScatterReduce, dtype: np.dtype, to: str, update: str) -> str:
     signs = dtype.kind == "i" and not isinstance(op, ScatterAdd)
     word = ATOMIC[dtype].removeprefix("unsigned ") if signs else ATOMIC[dtype]
     return f"{CALLS[type(op)]}(({word} *)&{to}, ({word}){update});"
+
+
+def many_extremes(writes: Writes) -> bool:
+    """True of extremes of floats that are worth more than the signs of zeros: of zeros that meet at
+    a place the larger or smaller is taken, not the first.
+    """
+    many = writes.rows.count >= writes.chip.tuning.scatters.unordered
+    return many and writes.dtype in FLOATS and isinstance(writes.op, ScatterMax | ScatterMin)

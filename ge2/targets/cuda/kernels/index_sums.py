@@ -104,6 +104,16 @@ class Cells:
 
 
 @final
+@record
+class Noting:
+    """The view that `templates/cuda/scatter_sums/notes.cu.jinja` prints."""
+
+    idle: str
+    spread: Spread
+    statements: tuple[Text, ...]
+
+
+@final
 class ExactSums(Cells):
     """The kernels that add updates by atomics; `fresh`: nothing is there before."""
 
@@ -117,6 +127,18 @@ class ExactSums(Cells):
         self.words = writes.temp(count + -(-self.cells // 2) + self.ranged, WORD)
         self.tops = replace(self.words, offset=2 * count + 2 * self.ranged)
         self.range = replace(self.words, offset=2 * count)
+
+    @property
+    def seconds(self) -> float:
+        """Atomics, an exponent for each place where there may be one, and what they are added to, which
+        is cleared and read.
+        """
+        rows, tuning = self.rows, self.writes.chip.tuning.scatters
+        elements = rows.count * rows.length * len(self.parts)
+        atomics = elements * tuning.atomic * (2 if self.double else 1)
+        places = rows.count * (tuning.place if self.ranged else tuning.noted)
+        sums = 2 * self.copies * self.cells * self.folds * DOUBLE.itemsize
+        return atomics + places + sums / tuning.cleared_bytes
 
     def is_ranged(self) -> bool:
         """True if one unit may do for all elements: updates are many numbers of up to 24 bits that lie
@@ -171,10 +193,17 @@ class ExactSums(Cells):
 
     def note(self) -> None:
         grid = self.rows.grid()
-        begin = [Text(f"if ({self.fits(grid)}) return;")] if self.ranged else []
-        begin += self.begun(grid)
+        begin, noted = self.begun(grid), "ge2_exact_note(tops + {cell}, {x});"
         grid.result("tops", self.tops, INT)
-        self.each(grid, "exponent", begin, "ge2_exact_note(tops + {cell}, {x});")
+        if not self.ranged:
+            self.each(grid, "exponent", begin, noted)
+            return
+        rows, (note,) = self.rows, self.of_each(noted)
+        view = Noting(self.fits(grid), rows.threads(grid, 1), (*begin, note))
+        blocks = SOME * self.writes.chip.multiprocessors
+        threads = min(rows.count * rows.length, blocks * grid.block)
+        what = "exponent of each element, where one unit does not do"
+        self.writes.add(grid, "exponent", view, threads, what, "scatter_sums/notes")
 
     def collect(self) -> None:
         grid = self.rows.grid()
@@ -223,12 +252,15 @@ class ExactSums(Cells):
     def each(self, grid: Grid, kind: str, begin: Sequence[Text], line: str) -> None:
         """Does something with each update, with both parts of one that is complex."""
         rows = self.rows
-        lines = [
+        view = Elements(rows.threads(grid, 1), (*begin, *self.of_each(line)))
+        self.writes.add(grid, kind, view, rows.count * rows.length, f"{kind} of each element")
+
+    def of_each(self, line: str) -> list[Text]:
+        """A statement for each part of an update."""
+        return [
             Text(line.format(cell=self.numbered("cell", n), x=f"update{part}"))
             for n, part in enumerate(self.parts)
         ]
-        view = Elements(rows.threads(grid, 1), (*begin, *lines))
-        self.writes.add(grid, kind, view, rows.count * rows.length, f"{kind} of each element")
 
     def fixed(self, grid: Grid) -> str:
         grid.fixed.append(Fixed("FOLDS", self.folds, "parts that an update is cut into"))
@@ -305,6 +337,11 @@ class BlockSums(Cells):
         self.each = max(tuning.shared_run, -(-self.count // self.most))
         self.chunks = -(-self.count // self.each)
         self.bits = max((self.each - 1).bit_length(), 2)
+
+    @property
+    def seconds(self) -> float:
+        """Each range goes through all updates."""
+        return self.count * len(self.parts) * self.ranges * self.writes.chip.tuning.scatters.shared
 
     @property
     def most(self) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import ClassVar, final
@@ -12,7 +11,7 @@ from ge2.choice.problem import Problem, Variant
 from ge2.codegen.axes import merged, strides_of
 from ge2.codegen.text import Operand, Text, whole
 from ge2.ir import ArrayType, Op
-from ge2.ops.index import ScatterAdd, ScatterMax, ScatterMin, ScatterReduce
+from ge2.ops.index import ScatterAdd, ScatterReduce
 from ge2.passes.indices import SumsAt, SumsInOrder, UpdateOrder
 from ge2.passes.take_to_mask import INT32
 from ge2.targets.cuda.device import Caps
@@ -22,13 +21,13 @@ from ge2.targets.cuda.emit.special_reductions import Kernels
 from ge2.targets.cuda.emit.words import HELD, STORED, number
 from ge2.targets.cuda.kernels.gather import (
     ATOMIC,
-    FLOATS,
     CudaWriting,
     Rows,
     Summing,
     Writes,
     index_dims,
     loaded,
+    many_extremes,
     merge,
     nowhere,
     stored,
@@ -51,7 +50,6 @@ from ge2.targets.cuda.limits import Chip
 
 
 BLOCK, DIGIT = 256, 8  # of order.cuh: threads of a block, bits of a digit
-SECTOR = 32  # bytes that memory moves at least
 WHERE = "defgh"  # letters of the indexed axes
 
 
@@ -392,36 +390,25 @@ FIRST, RANKS, DIGITS = (
     "in the order of their places, by ranks",
     "in the order of their places, by digits",
 )
-LAUNCHES = {BLOCKS: 2, AT_ONCE: 1, EXACT: 4, FIRST: 1}
-ATOMICS = {AT_ONCE: 1, EXACT: 3}  # of global memory, for each element of an update
-
-
-def many_extremes(writes: Writes) -> bool:
-    """True of extremes of floats that are worth more than the signs of zeros: of zeros that meet at
-    a place the larger or smaller is taken, not the first.
-    """
-    many = writes.rows.count >= writes.chip.tuning.scatters.unordered
-    return many and writes.dtype in FLOATS and isinstance(writes.op, ScatterMax | ScatterMin)
+LAUNCHES = {BLOCKS: 2, AT_ONCE: 1, EXACT: 5, FIRST: 1}
 
 
 def ordering(rows: Rows, way: str, caps: Caps) -> float:
-    """The seconds that it takes to put updates in the order of their places. A digit is counted and
-    moved: 4 bytes read, 16 moved, which end up in as many places as there are digits.
-    """
+    """The seconds that it takes to put updates in the order of their places."""
+    tuning, n = caps.chip.tuning.scatters, rows.count
     bits = max((rows.places - 1).bit_length(), 1)
-    digits, launches = -(-bits // DIGIT), 2
-    if way == DIGITS:
-        in_tiles = rows.count <= caps.chip.tuning.scatters.in_tiles
-        launches = 1 + (turns_of(bits, rows.far) if in_tiles else 3 * digits)
-    moved = rows.count * (12 + 20 * digits)
-    return launches * caps.speed.launch + moved / caps.speed.rate_of(moved)
+    if way == RANKS:
+        return 2 * caps.speed.launch + n * n * tuning.compared
+    digits = turns_of(bits, rows.far) if n <= tuning.in_tiles else -(-bits // DIGIT)
+    launches = 1 + digits * (1 if n <= tuning.in_tiles else 3)
+    return launches * caps.speed.launch + n * digits * tuning.digit
 
 
 def in_order(problem: Problem, rows: Rows, caps: Caps) -> float:
-    """The seconds of sums of updates in order, each of which is at least a sector of memory."""
-    row = rows.length * rows.x.dtype.itemsize
-    moved = rows.count * (8 + max(SECTOR - row, 0))
-    return caps.speed.of(problem, launches=2) + moved / caps.speed.rate_of(moved)
+    """The seconds of sums of updates in order, each of which is read somewhere else."""
+    tuning = caps.chip.tuning.scatters
+    apart = tuning.run if rows.length == 1 else tuning.row
+    return caps.speed.of(problem, launches=2) + rows.count * apart
 
 
 class CudaScatterReduce(CudaWriting):
@@ -433,12 +420,24 @@ class CudaScatterReduce(CudaWriting):
         """Its launches, the bytes of all arrays once, atomics of global memory, and what it takes to
         put updates in order.
         """
-        rows = writes_of(problem, caps.chip).rows
+        writes = writes_of(problem, caps.chip)
         if variant.name in (RANKS, DIGITS):
+            rows = writes.rows
             return ordering(rows, variant.name, caps) + in_order(problem, rows, caps)
-        atomics = ATOMICS.get(variant.name, 0) * rows.count * rows.length
         found = caps.speed.of(problem, launches=LAUNCHES[variant.name])
-        return found + atomics / caps.chip.tuning.scatters.rate
+        if variant.name == EXACT:
+            return found + ExactSums(writes).seconds
+        return found + (BlockSums(writes).seconds if variant.name == BLOCKS else 0)
+
+    def is_ranked(self, problem: Problem, caps: Caps | None) -> bool:
+        """True of sums of many floats, which there are several ways to put in order, or to need none."""
+        if (
+            caps is None
+            or problem.outs[0].dtype in ATOMIC
+            or not isinstance(problem.op, ScatterAdd)
+        ):
+            return False
+        return writes_of(problem, caps.chip).rows.count >= caps.chip.tuning.scatters.unordered
 
     def ways(self, writes: Writes) -> tuple[Variant, ...]:
         free = writes.rows.count == 1 or writes.dtype in ATOMIC or many_extremes(writes)
@@ -505,6 +504,9 @@ class CudaSumsAt(CudaScatterReduce):
 
     def seconds(self, problem: Problem, variant: Variant, caps: Caps) -> float:
         return super().seconds(in_place(problem), variant, caps)
+
+    def is_ranked(self, problem: Problem, caps: Caps | None) -> bool:
+        return super().is_ranked(in_place(problem), caps)
 
     def variants(self, problem: Problem, caps: Caps) -> tuple[Variant, ...]:
         return super().variants(in_place(problem), caps)
@@ -576,18 +578,23 @@ class CudaSumsInOrder(Cuda):
     name = "sums in order in CUDA"
     ops = (SumsInOrder,)
 
-    def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Kernels:
-        ((of_y, order, places), (to,)), op = problem.arrays, problem.op
-        (x,), (updates, *_) = problem.outs, problem.inputs
+    def seconds(self, problem: Problem, variant: Variant, caps: Caps) -> float:
+        first = caps.speed.launch  # which clears, most often
+        return first + in_order(problem, self.rows(problem, caps.chip), caps)
+
+    def rows(self, problem: Problem, chip: Chip) -> Rows:
+        """The rows, by indices that nobody has: the order stands for them."""
+        ((of_y, *_), (to,)), op, (x,) = problem.arrays, problem.op, problem.outs
         assert isinstance(op, SumsInOrder)
-        if not x.size * math.prod(op.over):
-            target = replace(to, strides=strides_of(x.shape))
-            return filling(x, None, target, caps.chip)
-        indices = [ArrayType(op.over, INT32)] * len(op.axes)  # which the order stands for
+        indices = [ArrayType(op.over, INT32)] * len(op.axes)
         ins = [whole("in", 1, op.over)] * len(op.axes)
         lie = replace(to, strides=strides_of(x.shape)), of_y
-        writes = Writes(
-            problem, Rows(op.adding, x, indices, ins, lie, caps.chip), updates, caps.chip
-        )
+        return Rows(op.adding, x, indices, ins, lie, chip)
+
+    def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Kernels:
+        rows, (_, order, places) = self.rows(problem, caps.chip), problem.arrays[0]
+        if not rows.count * rows.length:
+            return filling(rows.x, None, rows.of_x, caps.chip)
+        writes = Writes(problem, rows, problem.inputs[0], caps.chip)
         Sums(writes, fresh=True).summed(order, places)
         return writes.done()
