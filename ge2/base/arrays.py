@@ -26,6 +26,7 @@ FP8 = (np.dtype(ml_dtypes.float8_e4m3fn), np.dtype(ml_dtypes.float8_e5m2))
 FLOAT16, FLOAT32, FLOAT64 = (np.dtype(t) for t in (np.float16, np.float32, np.float64))
 COMPLEX64, COMPLEX128 = np.dtype(np.complex64), np.dtype(np.complex128)
 BOOL, INT64, UINT8 = np.dtype(np.bool_), np.dtype(np.int64), np.dtype(np.uint8)
+INT8, INT32 = np.dtype(np.int8), np.dtype(np.int32)
 
 SHORT: dict[np.dtype, str] = {
     BOOL: "bool",
@@ -42,6 +43,7 @@ HALF = frozenset((FLOAT16, *EXTENDED))
 FLOATS = frozenset((FLOAT32, FLOAT64, *HALF))
 COMPLEX: frozenset[np.dtype] = frozenset((COMPLEX64, COMPLEX128))
 INEXACT = FLOATS | COMPLEX
+BYTES = frozenset((INT8, UINT8))  # integers that tensor cores multiply
 INTEGERS: frozenset[np.dtype] = frozenset(d for d in SHORT if d.kind in "iu")
 
 PYTHON: dict[type, np.dtype] = {bool: BOOL, int: INT64, float: FLOAT64, complex: COMPLEX128}

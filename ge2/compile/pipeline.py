@@ -20,6 +20,7 @@ from ge2.compile.steps import reads_first, results_together
 from ge2.compile.writes import checked_early, results_apart, views_first, with_copies, writes
 from ge2.ir import Graph
 from ge2.ops.attention.ops import has_attention
+from ge2.ops.dot import DotGeneral
 from ge2.ops.graphs.loops import ScanLoop
 from ge2.ops.index import ScatterAdd
 from ge2.passes import TIDY
@@ -40,7 +41,6 @@ from ge2.passes.indices import (
 from ge2.passes.linear_algebra import factors as factors_of
 from ge2.passes.linear_algebra import (
     half_results,
-    narrow_operands,
     products_to_sums,
     solves,
     thin_products,
@@ -126,6 +126,15 @@ def gated_products(graph: Graph, context: Context) -> Graph:
     from ge2.compile.rewrites.products import gated_products
 
     return gated_products(graph, context)
+
+
+def narrow_operands(graph: Graph, context: Context) -> Graph:
+    """Products of operands that are narrow numbers made wide are products of those."""
+    if not any(isinstance(e.op, DotGeneral) for e in graph.eqns):
+        return graph
+    from ge2.compile.rewrites.products import narrow_operands
+
+    return narrow_operands(graph)
 
 
 def fp8_products(graph: Graph, context: Context) -> Graph:

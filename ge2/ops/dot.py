@@ -12,6 +12,7 @@ from typing import Any, cast, final
 import numpy as np
 
 from ge2.base.arrays import (
+    BYTES,
     COMPLEX,
     FLOAT32,
     FLOAT64,
@@ -54,8 +55,8 @@ class DotGeneral(Op):
     accumulated in float32 and rounded once, or not at all if `out` asks for float32. `precision`
     says how float32 may be multiplied: None and "highest" are IEEE, "tf32" and "bf16" let a target
     with such units use them, and "fp8" lets products of fp8 be summed as units of that do it, which keep
-    some 14 bits; arrays of fp8 may be of both types, if `out` says of which the result is. "half" is of
-    operands of half types: those of its derivatives are rounded to their dtype, too, which a float32
+    some 14 bits; arrays of fp8, and of bytes, may be of both types, if `out` says of which the result
+    is. "half" is of operands of half types: those of its derivatives are rounded to their dtype, too, which a float32
     cotangent would else be multiplied in.
     """
 
@@ -69,7 +70,7 @@ class DotGeneral(Op):
 
     def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:
         a, b = types
-        mixed = self.out is not None and {a.dtype, b.dtype} == {*FP8}
+        mixed = self.out is not None and {a.dtype, b.dtype} in ({*FP8}, BYTES)
         if a.dtype != b.dtype and not mixed:
             what = f"dot_general takes arrays of one dtype; got {a}, {b}"
             raise TypeRuleError(what, fix="np.matmul, which promotes")

@@ -241,10 +241,11 @@ class Tuning:
     `scattered`: updates at
     most of several sums at indices that become one. `summed`: elements, at least, of a sum at indices whose
     zeros its own kernel writes. `ranks`: the first or last elements of sorted
-    lines, at most, that a GPU folds for, and of lines how long, at least: shorter ones are sorted in
-    registers. `selected`: elements of a sorted line of which a GPU selects as many as others do, and
-    how many it selects of a longer one; `sought`: elements of lines, too few for a block each, of which
-    all blocks seek so many.
+    lines, at most, that a GPU folds for, of lines how long, at least: shorter ones are sorted in
+    registers; and at most: of longer ones, of which a block's registers hold no line, all folds but
+    the first would read them again, and several are selected. `selected`: elements of a sorted line
+    of which a GPU selects as many as others do, and how many it selects of a longer one; `sought`:
+    elements of lines, too few for a block each, of which all blocks seek so many.
     `first`: the first or last elements of lines, at most, that are found and not sorted, and of lines
     how long, at least; `first_share`: one of so many elements at most, on a GPU and on the CPU, where
     500 of 32000 took longer in a heap than all of them in order.
@@ -273,7 +274,7 @@ class Tuning:
     windowed: int = 40
     scattered: int = 1 << 22
     summed: int = 1 << 12
-    ranks: tuple[int, int] = (8, 256)
+    ranks: tuple[int, int, int] = (8, 256, 1 << 16)
     before_writes: int = 64
     selected: tuple[int, int] = (1024, 4)
     sought: tuple[int, int] = (1 << 16, 8)

@@ -11,7 +11,7 @@ from typing import Any, final
 
 import numpy as np
 
-from ge2.base.arrays import FLOAT32, FLOAT64, HALF, INT64
+from ge2.base.arrays import FLOAT32, FLOAT64, HALF, INT64, INTEGERS, accumulator
 from ge2.base.record import record
 from ge2.base.source import Source
 from ge2.ir import ArrayType, Atom, Dims, Eqn, Graph, Op, Var, applied, makers_of, renamed
@@ -61,7 +61,8 @@ def is_sum(eqn: Eqn, tuning: ProductsToSums) -> bool:
         return False
     a, b = (x.type for x in eqn.inputs)
     out = eqn.outs[0].type.dtype
-    if a.dtype not in (FLOAT32, FLOAT64, *HALF) or out not in (a.dtype, FLOAT32):
+    whole = {a.dtype, out} <= INTEGERS
+    if not whole and (a.dtype not in (FLOAT32, FLOAT64, *HALF) or out not in (a.dtype, FLOAT32)):
         return False
     if not op.contract[0]:
         return is_outer(eqn)
@@ -73,7 +74,7 @@ def is_sum(eqn: Eqn, tuning: ProductsToSums) -> bool:
         return True
     if min(rows, columns) == 1:
         return result * terms >= tuning.smallest
-    if a.dtype in HALF or op.precision in ("tf32", "bf16"):
+    if whole or a.dtype in HALF or op.precision in ("tf32", "bf16"):
         return False  # tensor cores are for such
     few = result <= tuning.few and terms >= tuning.long
     return few and result * terms <= tuning.most
@@ -154,8 +155,9 @@ class Sums:
 
     def summed_in(self, value: Atom) -> Atom:
         """A factor in the type of sums."""
-        half = value.type.dtype in HALF
-        return self.add(ConvertElementType(FLOAT32), value) if half else value
+        dtype, out = value.type.dtype, self.eqn.outs[0].type.dtype
+        wide = out if dtype in INTEGERS else accumulator(dtype)
+        return value if dtype == wide else self.add(ConvertElementType(wide), value)
 
     def order(self) -> Dims:
         """The axes of the larger factor as they are stored; those that only the other has keep
@@ -355,41 +357,6 @@ def spelt_out(eqn: Eqn) -> list[Eqn]:
     right = spread(b, (*op.beside[1], *free_b, *op.contract[1]), (*beside, *columns, *last))
     product = add(MUL, left, right)
     return [*made, Eqn(ReduceSum(last), (product,), (out,), eqn.source)]
-
-
-# -------- Products of float32 operands that are half types made wide are products of those.
-# dot_general (convert[float32] a:bf16) (convert[float32] b:bf16) -> dot_general[out=float32] a b
-# The product of two such numbers is exact in float32, and the sum is of float32 as before. So a
-# program that rounds its operands itself, to have mixed precision, has tensor cores.
-
-
-def narrow_operands(graph: Graph) -> Graph:
-    """The graph whose products read operands of half types as they are, not made wide before."""
-    makers, eqns, made = makers_of(graph), list[Eqn](), list[Eqn]()
-
-    def narrow(x: Atom) -> Atom | None:
-        """The half-typed array that was converted to `x`, seen by the same views; None of others."""
-        eqn = makers.get(x)
-        if eqn is None or len(eqn.inputs) != 1:
-            return None
-        (of,) = eqn.inputs
-        if isinstance(eqn.op, ConvertElementType):
-            return of if of.type.dtype in HALF and x.type.dtype == FLOAT32 else None
-        inner = narrow(of) if eqn.op.is_view else None
-        return None if inner is None else applied(made, eqn.op, inner, source=eqn.source)
-
-    for eqn in graph.eqns:
-        op = eqn.op
-        if isinstance(op, DotGeneral) and op.precision in (None, "tf32", "bf16") and op.out is None:
-            a, b = map(narrow, eqn.inputs)
-            eqns += made
-            made.clear()
-            if a is not None and b is not None and a.type.dtype == b.type.dtype:
-                product = replace(op, precision=None, out=FLOAT32)
-                eqn = Eqn(product, (a, b), eqn.outs, eqn.source)
-        eqns.append(eqn)
-    found = Graph(graph.inputs, tuple(eqns), graph.outputs, graph.consts)
-    return graph if found.eqns == graph.eqns else without_dead_code(found)
 
 
 # -------- Products of mixed precision whose float32 results would be stored between kernels give

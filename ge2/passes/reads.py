@@ -168,9 +168,8 @@ INT32: Final = np.dtype(np.int32)
 def few_ranks(graph: Graph, context: Context = NOTHING) -> Graph:
     """The graph with folds in place of sorts of which few of the first or the last are read."""
     sorts = {e.outs[0]: e for e in graph.eqns if isinstance(e.op, Sort | ArgSort)}
-    most, rows = context.tuning.ranks
-    read = read_slices(graph, sorts)
-    found = {v: r for v, s in read.items() if (r := few_ranks_of(sorts[v], s, most, rows))}
+    read, tuning = read_slices(graph, sorts), context.tuning.ranks
+    found = {v: r for v, s in read.items() if (r := few_ranks_of(sorts[v], s, *tuning))}
     if not found:
         return graph
     ranks: dict[Atom, Ranks] = {}
@@ -187,8 +186,12 @@ def few_ranks(graph: Graph, context: Context = NOTHING) -> Graph:
     return without_dead_code(Graph(graph.inputs, tuple(eqns), graph.outputs, graph.consts))
 
 
-def few_ranks_of(eqn: Eqn, slices: Sequence[range], most: int, shortest: int) -> range | None:
-    """The first or the last ranks, if slices read a few of these alone."""
+def few_ranks_of(
+    eqn: Eqn, slices: Sequence[range], most: int, shortest: int, longest: int
+) -> range | None:
+    """The first or the last ranks, if slices read a few of these alone: of lines beyond the longest,
+    which the folds of each rank would all read from memory, one.
+    """
     (x,), axis = eqn.inputs, eqn.op.axis  # type: ignore[attr-defined]
     n, dtype = x.type.shape[axis], x.type.dtype
     if n < shortest or not x.type.size or (dtype not in BITS and dtype not in INTEGERS):
@@ -197,6 +200,7 @@ def few_ranks_of(eqn: Eqn, slices: Sequence[range], most: int, shortest: int) ->
     end = max((each.stop for each in slices), default=0)
     if begin >= end:
         return None
+    most = most if n <= longest else min(most, 1)
     if end <= most:
         return range(end)
     return range(n - 1, begin - 1, -1) if n - begin <= most else None
@@ -339,11 +343,45 @@ def sorted_reads(graph: Graph, context: Context = NOTHING) -> Graph:
     """
     if not any(isinstance(e.op, Ordering) for e in graph.eqns):
         return graph
+    graph = read_before_turned(graph)
     reads = SortedReads(graph, context)
     if not reads.new:
         return graph
     eqns = [each for e in graph.eqns for each in reads.new.get(e.outs[0] if e.outs else None, (e,))]
     return without_dead_code(Graph(graph.inputs, tuple(eqns), graph.outputs, graph.consts))
+
+
+def read_before_turned(graph: Graph) -> Graph:
+    """The graph in which a part of an order that is turned around is that of the order, turned."""
+    makers, eqns = makers_of(graph), list[Eqn]()
+    for eqn in graph.eqns:
+        turned = makers.get(eqn.inputs[0]) if isinstance(eqn.op, Slice) else None
+        if turned is None or not isinstance(turned.op, Rev):
+            eqns.append(eqn)
+            continue
+        (x,), order = turned.inputs, makers.get(turned.inputs[0])
+        if order is None or not isinstance(order.op, Ordering):
+            eqns.append(eqn)
+            continue
+        part = applied(eqns, turned_slice(eqn, turned.op.axes), x, source=eqn.source)
+        eqns.append(replace(eqn, op=turned.op, inputs=(part,)))
+    found = Graph(graph.inputs, tuple(eqns), graph.outputs, graph.consts)
+    return graph if found.eqns == graph.eqns else without_dead_code(found)
+
+
+def turned_slice(eqn: Eqn, axes: Dims) -> Slice:
+    """A slice of an array that is turned around along some axes as one of the array."""
+    op, start, stop = eqn.op, list[int](), list[int]()
+    assert isinstance(op, Slice)
+    for axis, (n, left) in enumerate(
+        zip(eqn.inputs[0].type.shape, eqn.outs[0].type.shape, strict=True)
+    ):
+        begin, step = op.start[axis], op.step[axis]
+        last = begin + step * (left - 1)
+        turned = axis in axes and left > 0
+        start.append(n - 1 - last if turned else begin)
+        stop.append(n - begin if turned else op.stop[axis])
+    return Slice(tuple(start), tuple(stop), op.step)
 
 
 @final
@@ -413,11 +451,13 @@ class SortedReads:
         parts = [range(e.op.start[axis], e.op.stop[axis]) for e in slices]  # type: ignore[attr-defined]
         few = isinstance(eqn.op, Sort) and len({k for r in parts for k in r}) <= 2
         folded = self.on_gpu and few_ranks_of(eqn, parts, *self.tuning.ranks) is not None
-        if few or folded or n < shortest:
+        if folded or n < shortest or (few and not (self.on_gpu and n > self.tuning.ranks[-1])):
             return
         most = min(most, n // self.tuning.first_share[not self.on_gpu])
         first = max((r.stop for r in parts if r.stop <= most), default=0)
         last = min((r.start for r in parts if n - r.start <= most), default=n)
+        if few and first and last < n:
+            return  # the least and the largest, say, which are sought at once
         if all(r.stop <= first or r.start >= last for r in parts):
             found = [First(self, eqn, axis, r) for r in (range(first), range(last, n)) if r]
             self.new[eqn.outs[0]] = [e for each in found for e in each.eqns]

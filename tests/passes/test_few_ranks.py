@@ -73,3 +73,37 @@ def test_they_are_those_of_numpy(name: str, dtype: Any) -> None:
 )
 def test_others_are_sorted(function: Any) -> None:
     assert "sort" in names(function, line(np.float64))
+
+
+def test_of_lines_that_no_block_holds_one_is_folded_for_and_several_are_selected() -> None:
+    x = np.zeros((2, 70_000), np.float32)
+    assert "sort" in names(CASES["first"], x) and "argsort" in names(CASES["last places"], x)
+    assert "sort" not in names(lambda x: np.sort(x, -1)[:, -1:], x)
+    assert "argsort" not in names(lambda x: np.argsort(-x, -1, kind="stable")[:, :1], x)
+
+
+LONG_CASES = {
+    "beams": lambda x: np.argsort(-x, -1, kind="stable")[:, :4],
+    "beams and their scores": lambda x: (
+        i := np.argsort(-x, -1, kind="stable")[:, :4], np.take_along_axis(x, i, -1)
+    ),
+    "turned around": lambda x: np.argsort(x, -1, kind="stable")[:, ::-1][:, :4],
+    "largest": lambda x: np.sort(x, -1)[:, -2:],
+    "largest, turned around": lambda x: np.sort(x, -1)[:, ::-1][:, 1:5],
+}  # fmt: skip
+
+
+@needs_compiler
+@pytest.mark.parametrize("name", LONG_CASES)
+def test_a_few_of_few_long_lines_are_found_in_parts(name: str) -> None:
+    """Among them are NaN, zeros of both signs, and more equal elements than a block keeps."""
+    x = np.random.default_rng(5).standard_normal((3, 66_000)).astype(np.float32)
+    x[0, 70:90:5], x[1, ::2], x[2] = np.nan, 3.0, np.where(x[2] < 0, -0.0, 0.0)
+    x[1, 65_000] = 3.5
+    with config.using(executor="shim"):
+        f = ge2.jit(LONG_CASES[name])
+        found, kernels = f(x), str(f.lower(x).kernels)
+    assert "_of_parts" in kernels and "reduce" not in kernels
+    pairs = zip(ge2.tree.leaves(found), ge2.tree.leaves(LONG_CASES[name](x)), strict=True)
+    for y, w in pairs:
+        np.testing.assert_array_equal(np.asarray(y), w)

@@ -19,7 +19,7 @@ from ge2.passes.reads import sorted_reads
 from tests.together import needs_compiler
 
 Function = Callable[[Any], Any]
-SHORT = replace(TUNING, first=(512, 64), first_share=(8, 8), ranks=(0, 0))
+SHORT = replace(TUNING, first=(512, 64), first_share=(8, 8), ranks=(0, 0, 1 << 16))
 
 
 def names(function: Function, *arrays: Any) -> list[str]:
@@ -55,6 +55,7 @@ FIRST: dict[str, Function] = {
     "partition": lambda x: np.sort(np.partition(x, -6, -1)[:, -6:], -1),
     "threshold": lambda x: np.where(x < np.sort(x, -1)[:, -5:][:, :1], 0, x),
     "line": lambda x: best(x[0], order(-x[0])[:6]),
+    "turned around": lambda x: (np.sort(x, -1)[:, ::-1][:, :5], order(x)[:, ::-1][1:, 1:8]),
 }
 WHOLE: dict[str, Function] = {
     "all": lambda x: np.take_along_axis(x, order(x), -1),

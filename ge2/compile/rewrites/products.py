@@ -1,16 +1,18 @@
-"""Products of whose columns halves gate each other, and products of fp8."""
+"""Products of whose columns halves gate each other, of fp8, and of operands that were made wide."""
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from ge2.base.arrays import BFLOAT16, FLOAT16, FLOAT32, FP8, HALF
+from ge2.base.arrays import BFLOAT16, BYTES, FLOAT16, FLOAT32, FP8, HALF, INT32, INTEGERS
 from ge2.compile.contractions import Contractions, on_gpu, together
-from ge2.ir import Atom, Dims, Eqn, Graph, Var, makers_of
+from ge2.ir import Atom, Dims, Eqn, Graph, Var, applied, makers_of
+from ge2.ir.graph import without_dead_code
 from ge2.ops.dot import DotGeneral
 from ge2.ops.elementwise import DIV, MUL, ConvertElementType
 from ge2.ops.graphs.region import Region, readers_of
@@ -263,3 +265,75 @@ def cast_after(eqn: Eqn, wide: np.dtype, out: np.dtype) -> tuple[Eqn, ...]:
     (y,) = eqn.outs
     v = Var(replace(y.type, dtype=wide))
     return replace(eqn, outs=(v,)), Eqn(ConvertElementType(out), (v,), (y,), eqn.source)
+
+
+# -------- Products of operands that are narrow numbers made wide are products of those.
+# dot_general (convert[float32] a:bf16) (convert[float32] b:bf16) -> dot_general[out=float32] a b
+# dot_general (convert[int32] a:i8) (convert[int32] b:i8) -> dot_general[out=int32] a b
+# The product of two numbers of half types is exact in float32, and the sum is of float32 as before. So a
+# program that rounds its operands itself, to have mixed precision, has tensor cores. Bytes are
+# multiplied by them as they are, and summed in int32, which wraps: what is of no more bits is the same
+# number, and of 64 bits if the sum is of so few terms that it never wraps.
+
+
+def narrow_operands(graph: Graph) -> Graph:
+    """The graph whose products read operands of half types and bytes as they are, not made wide
+    before.
+    """
+    makers, eqns, made = makers_of(graph), list[Eqn](), list[Eqn]()
+
+    def narrow(x: Atom) -> Atom | None:
+        """The narrow array that was converted to `x`, seen by the same views; None of others."""
+        eqn = makers.get(x)
+        if eqn is None or len(eqn.inputs) != 1:
+            return None
+        (of,) = eqn.inputs
+        if isinstance(eqn.op, ConvertElementType):
+            return of if is_widened(of.type.dtype, x.type.dtype) else None
+        inner = narrow(of) if eqn.op.is_view else None
+        return None if inner is None else applied(made, eqn.op, inner, source=eqn.source)
+
+    for eqn in graph.eqns:
+        product = [eqn]
+        if may_be_narrow(eqn):
+            a, b = map(narrow, eqn.inputs)
+            if a is not None and b is not None and not a.type.weak and not b.type.weak:
+                product = [*made, *narrowed(eqn, a, b)]
+            made.clear()
+        eqns += product
+    found = Graph(graph.inputs, tuple(eqns), graph.outputs, graph.consts)
+    return graph if found.eqns == graph.eqns else without_dead_code(found)
+
+
+def may_be_narrow(eqn: Eqn) -> bool:
+    op = eqn.op
+    if not isinstance(op, DotGeneral) or op.out is not None:
+        return False
+    return op.precision in (None, "tf32", "bf16")
+
+
+def is_widened(dtype: np.dtype, wide: np.dtype) -> bool:
+    """True of a conversion that a product of narrow numbers does itself."""
+    return (dtype in HALF and wide == FLOAT32) or (dtype in BYTES and wide in INTEGERS)
+
+
+def narrowed(eqn: Eqn, a: Atom, b: Atom) -> list[Eqn]:
+    """The product of narrow operands; as it is, if that has another result."""
+    op, (y,) = eqn.op, eqn.outs
+    assert isinstance(op, DotGeneral)
+    dtypes = a.type.dtype, b.type.dtype
+    if dtypes[0] not in BYTES:
+        product = replace(op, precision=None, out=FLOAT32)
+        return [replace(eqn, op=product, inputs=(a, b)) if dtypes[0] == dtypes[1] else eqn]
+    terms = math.prod(a.type.shape[i] for i in op.contract[0])
+    largest = math.prod(max(-np.iinfo(d).min, np.iinfo(d).max) for d in dtypes)
+    if y.type.dtype.itemsize > 4 and terms * largest > np.iinfo(INT32).max:
+        return [eqn]
+    product = replace(op, precision=None, out=INT32)
+    if y.type.dtype == INT32:
+        return [replace(eqn, op=product, inputs=(a, b))]
+    sums = Var(y.type.with_dtype(INT32))
+    return [
+        replace(eqn, op=product, inputs=(a, b), outs=(sums,)),
+        Eqn(ConvertElementType(y.type.dtype), (sums,), (y,), eqn.source),
+    ]

@@ -6,6 +6,7 @@ from typing import final
 
 import numpy as np
 
+from ge2.base.arrays import FP8
 from ge2.base.record import record
 
 # -------- Numbers by which kernels of attention are planned: tiles, and what was measured of them.
@@ -235,7 +236,7 @@ class Wgmma:
 
     def tiles_of(self, dtype: np.dtype, pair: bool) -> tuple[WgmmaTile, ...]:
         """The tiles of products of a dtype, or of pairs of them."""
-        if dtype.itemsize > 1:
+        if dtype not in FP8:
             return self.pairs if pair else self.tiles
         return self.few.pairs if pair else self.few.tiles
 

@@ -331,7 +331,7 @@ class TopKs:
 
     ranked: int = 128  # elements of a line that a warp ranks, each against all others, at most
     long: int = 1 << 16  # elements of a line that is cut, where lines are few
-    part: int = 1 << 14  # elements of a part of it at least
+    part: int = 1 << 13  # elements of a part of it at least
 
 
 @final
@@ -522,7 +522,8 @@ class Mma:
     # in all that was measured, so that only a measurement chooses it there
     doubt: float = 100.0
     thin: int = 16  # terms: fewer fill no fragment
-    crowded: int = 64  # sums of a thread beside which there is room for elements that are read
+    crowded: int = 64  # sums of a thread beside which there is room for elements that are read,
+    held: int = 160  # and so many of these at most
     words: int = 56  # of arrays that a thread has of a pack, beside which registers do not spill
     # equations from which on compilers keep to 128 registers and spill some, unless they are told that
     # two blocks of 128 threads are enough

@@ -335,7 +335,7 @@ class Statements:
         wide, stored = min(self.places.wide(p), pack), STORED[p.var.type.dtype]
         self.written[p] = f"{p.name}_at.at[v]"
         if p in self.late:
-            return (Text(f"ge2_some<float, PACK> {p.name}_at;"),)
+            return (Text(f"ge2_some<{HELD[p.var.type.dtype]}, PACK> {p.name}_at;"),)
         declared = Text(f"ge2_some<{stored}, PACK> {p.name}_at;")
         if wide < pack and self.threads:
             extent, n = (

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Final, final
 
 import numpy as np
 
-from ge2.base.arrays import FLOAT32, FLOAT64, FP8
+from ge2.base.arrays import BYTES, FLOAT32, FLOAT64, FP8, INT32
 from ge2.base.record import record
 from ge2.choice.problem import Problem, Variant, described
 from ge2.codegen.axes import merged
@@ -30,17 +30,19 @@ from ge2.targets.cuda.kernels.generated import NOTHING, Cuda, CudaWays, copying
 from ge2.targets.cuda.kernels.moves import OVER, Grid, far, lettered
 from ge2.targets.cuda.kernels.products import (
     HALVES,
+    copied_seconds,
     library_seconds,
     multiple,
     precision,
     refusal,
+    terms_apart,
     too_many,
     unasked,
 )
 from ge2.targets.cuda.limits import ASSUMED, GRID_MOST, WARP, Chip, Limits
 from ge2.targets.cuda.products import Contraction, contraction, tight
 from ge2.targets.cuda.products.made import Making
-from ge2.targets.cuda.products.tensor_cores import TYPES, lying, tiles_of
+from ge2.targets.cuda.products.tensor_cores import TYPES, lying, sums_of, tiles_of
 from ge2.targets.cuda.products.tensor_epilogue import Epilogue, RegionEpilogue
 from ge2.targets.cuda.tuning import MmaTile
 
@@ -108,10 +110,14 @@ def unable(types: Collection[np.dtype], op: Op, dtype: np.dtype, other: np.dtype
     """The reason why tensor cores that multiply such `types` do not multiply such operands; "" if
     they do.
     """
-    if dtype not in types or (other != dtype and not {dtype, other} <= {*FP8}):
+    alike = other == dtype or {dtype, other} in ({*FP8}, BYTES)
+    if dtype not in types or not alike:
         return f"it does not multiply {dtype.name} and {other.name}"
     if dtype in FP8:
         return unasked(op)
+    assert isinstance(op, DotGeneral)
+    if dtype in BYTES and op.out != INT32:
+        return f"its sums of {dtype.name} are those of int32"
     if dtype == FLOAT32 and precision(op) != "tf32":
         return "float32 is not to be rounded to tf32"
     return ""
@@ -219,7 +225,8 @@ class Bare(OnTensorCores):
         (a, b), (y,) = problem.inputs, problem.outs
         if why := self.too_old(caps) or unable(self.types, problem.op, a.dtype, b.dtype):
             return why
-        if y.dtype not in ((*HALVES, FLOAT32) if a.dtype in FP8 else (a.dtype, FLOAT32)):
+        sums = sums_of(a.dtype)
+        if y.dtype not in ((*HALVES, sums) if a.dtype in FP8 else (a.dtype, sums)):
             return f"it does not sum to {y.dtype.name}"
         if not (a.size and b.size):
             return "there is nothing to multiply"
@@ -296,7 +303,9 @@ def epilogue_of(problem: Problem, chip: Chip) -> RegionEpilogue:
 
 
 def step_by_step(problem: Problem, caps: Caps) -> float:
-    """Returns what the library takes for a product, and a kernel for the bytes of the region."""
+    """Returns what the library takes for a product and copies that it needs, and a kernel for the bytes
+    of the region.
+    """
     op = steps_of(problem.op)
     product, rest = (Problem.of(each, problem.target) for each in (op.product, op.rest))
     given = dict(zip(op.graph.inputs, problem.arrays[0], strict=True))
@@ -306,7 +315,9 @@ def step_by_step(problem: Problem, caps: Caps) -> float:
     passes = 1.0 if row == 16 else caps.limits.tuning.products.scattered
     # what the one kernel keeps of the product is written once: by the product itself
     kept = y.nbytes / caps.speed.moved if op.kept else 0.0
-    return library_seconds(product, caps, bytes_) + caps.speed.of(rest, passes=passes) - kept
+    copies = copied_seconds(terms_apart(product, [x.strides for x in factors]), caps)
+    alone = library_seconds(product, caps, bytes_) + copies
+    return alone + caps.speed.of(rest, passes=passes) - kept
 
 
 # ------------------------------------------------------------------------------------------ copies
@@ -321,9 +332,7 @@ def room(copy: Copy) -> int:
 
 def copy_seconds(product: Product, caps: Caps) -> float:
     """Returns what copies take: elements of two bytes, of rows that lie anyhow, come one by one."""
-    moved = 2 * sum(each.type.nbytes for each in product.copies)
-    rate = caps.speed.moved * caps.limits.tuning.products.one_by_one
-    return len(product.copies) * caps.speed.launch + moved / rate
+    return copied_seconds([each.type for each in product.copies], caps)
 
 
 def copied(product: Product, which: Collection[int]) -> Product:
@@ -406,14 +415,14 @@ def mma_seconds(
     caps: Caps, beyond: int = 0,
 ) -> float:  # fmt: skip
     """Waves of tiles, at that part of the rate that the tile reaches, and a smaller one where
-    elements of two bytes are read one by one, or all bytes once, if that takes longer: `moved` of
+    elements of two bytes or one are read one by one, or all bytes once, if that takes longer: `moved` of
     each element of the result, and so many `beyond` factors, or fewer; and the parts of sums, which
     are written and read.
     """
     (sums,), tuning, tile = axes.sums, caps.chip.tuning.mma, split.tile
     waves = -(-split.parts * count(axes, tile) // caps.limits.multiprocessors)
     one_by_one = sum(not lying(axes, factors, n, dtype).wide for n in (0, 1))
-    part = tile.part * tuning.one_by_one**one_by_one / (1 if dtype.itemsize == 2 else 2)
+    part = tile.part * tuning.one_by_one**one_by_one * 2 / dtype.itemsize
     done = waves * tile.rows * tile.products * tile.columns * sums.size / split.parts
     multiplied = done / (tuning.rate(caps.limits.generation) * caps.limits.clock * part)
     elements = math.prod(x.size for x in (*axes.batches, *axes.rows, *axes.columns))

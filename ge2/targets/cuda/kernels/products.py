@@ -7,7 +7,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import final
 
-from ge2.base.arrays import BFLOAT16, COMPLEX64, COMPLEX128, FLOAT16, FLOAT32, FLOAT64, FP8
+from ge2.base.arrays import (
+    BFLOAT16,
+    BYTES,
+    COMPLEX64,
+    COMPLEX128,
+    FLOAT16,
+    FLOAT32,
+    FLOAT64,
+    FP8,
+    INT8,
+    INT32,
+)
 from ge2.base.record import record
 from ge2.choice.problem import Problem, Variant, operations
 from ge2.codegen.layout import unspoken
@@ -24,14 +35,16 @@ from ge2.targets.cuda.launch.library_call import Wanted
 from ge2.targets.cuda.limits import Chip, Limits
 from ge2.targets.cuda.products import (
     SIDE,
-    Along,
+    SIZES,
     Contraction,
-    Gemm,
     arranged,
     by_blas,
     contraction,
+    in_terms,
+    of_terms,
     sums_in,
     tight,
+    uneven,
 )
 from ge2.targets.cuda.products.made import operations as making
 from ge2.targets.cuda.products.made import prologues_of, unmade_alone
@@ -59,11 +72,12 @@ from ge2.targets.cuda.products.tensor_epilogue import FOLDS
 HALVES = (FLOAT16, BFLOAT16)
 ADA = 89  # the first generation that multiplies fp8
 HOPPER = 90  # the only generation whose warp groups multiply
-FP8_SIZES = 16  # of which rows, columns and terms of fp8 are multiples, for the library
+OF_TERMS = (*FP8, INT8)  # whose terms are neighbours, for the library
 BY_BLAS = {
     *((t, d) for t in FP8 for d in (FLOAT32, *HALVES)),
     *((d, d) for d in (FLOAT32, FLOAT64, COMPLEX64, COMPLEX128, *HALVES)),
     *((d, FLOAT32) for d in HALVES),
+    (INT8, INT32),
 }
 
 
@@ -97,14 +111,7 @@ def no_fp8(op: Op, a: ArrayType, b: ArrayType, limits: Limits) -> str:
         return "GPUs older than compute capability 8.9 have no tensor cores of fp8"
     if op.beside != ((), ()):
         return "the library is asked for no batches of fp8"
-    free = op.free(a, b)
-    sizes = [
-        math.prod(t.shape[i] for i in axes)
-        for t, axes in ((a, free[0]), (b, free[1]), (a, op.contract[0]))
-    ]
-    if any(not n or n % FP8_SIZES for n in sizes):
-        return f"rows, columns or terms of fp8 are no multiples of {FP8_SIZES}"
-    return ""
+    return uneven(op, a, b)
 
 
 def multiple(types: Sequence[ArrayType], operands: Sequence[Operand]) -> int:
@@ -126,8 +133,8 @@ def no_groups_fp8(op: Op, a: ArrayType, b: ArrayType, limits: Limits) -> str:
     free, few = op.free(a, b), limits.tuning.wgmma.thin
     lines = [math.prod(t.shape[i] for i in axes) for t, axes in zip((a, b), free, strict=True)]
     terms = math.prod(a.shape[i] for i in op.contract[0])
-    if min(lines) < few or terms < FP8_SIZES:
-        return f"it has fewer than {few} rows or columns, or than {FP8_SIZES} terms"
+    if min(lines) < few or terms < SIZES:
+        return f"it has fewer than {few} rows or columns, or than {SIZES} terms"
     return "" if a.size and b.size else "there is nothing to multiply"
 
 
@@ -180,7 +187,7 @@ def is_ranked(problem: Problem, caps: Caps | None) -> bool:
     """True if predictions decide between a library and what stands beside it in the catalog."""
     if caps is None:
         return False
-    if problem.inputs[0].dtype in FP8:
+    if problem.inputs[0].dtype in (*FP8, *BYTES):
         return True
     known = caps.is_measured and not is_narrow(problem)
     return not known or is_longest(problem, caps) or has_astray(problem, caps)
@@ -192,7 +199,7 @@ def library_seconds(problem: Problem, caps: Caps, bytes_: int = 16) -> float:
     blocks have a tile, and each waits for its terms, however few.
     """
     speed, tuning, wgmma = caps.speed, caps.limits.tuning.products, caps.chip.tuning.wgmma
-    if problem.inputs[0].dtype in FP8 and caps.limits.generation == HOPPER:
+    if problem.inputs[0].dtype in (*FP8, *BYTES) and caps.limits.generation == HOPPER:
         rate = wgmma.rate_of(problem.inputs[0].dtype) * caps.limits.multiprocessors
         done = operations(problem, 1) / (rate * busy(problem, caps, tuning.narrow_side))
         stored = problem.outs[0].nbytes / speed.moved
@@ -267,6 +274,8 @@ class CudaBlas(Cuda):
             return f"BLAS does not multiply {a.dtype.name} to {y.dtype.name}"
         if not (a.size and b.size):
             return "there is nothing to multiply"
+        if a.dtype in BYTES and (why := mixed(a, b) or uneven(problem.op, a, b)):
+            return why
         if caps is None or not problem.settled:
             return ""
         if a.dtype in FP8 and (why := unasked(problem.op) or no_fp8(problem.op, a, b, caps.limits)):
@@ -277,11 +286,12 @@ class CudaBlas(Cuda):
         return "" if caps.product(found.wanted) else "the library has no such product"
 
     def seconds(self, problem: Problem, variant: Variant, caps: Caps) -> float:
-        """A further algorithm is thought to be slower."""
+        """A further algorithm is thought to be slower. Copies of bytes count; those of others are rare."""
         bytes_ = multiple((*problem.inputs, *problem.outs), problem.operands)
         usual = library_seconds(problem, caps, bytes_)
         found = longest_seconds(problem, caps) if is_longest(problem, caps) else usual
-        return found * (1 + 0.01 * (variant.plan or 0))
+        copies = terms_apart(problem, [x.strides for x in problem.arrays[0]])
+        return found * (1 + 0.01 * (variant.plan or 0)) + copied_seconds(copies, caps)
 
     def is_ranked(self, problem: Problem, caps: Caps | None) -> bool:
         return is_ranked(problem, caps)
@@ -300,6 +310,12 @@ class CudaBlas(Cuda):
         dtypes = *found.wanted.dtypes, problem.outs[0].dtype
         operands = tuple(zip(found.operands, dtypes, strict=True))
         return Kernels(tuple(kernels), temps, LibraryLaunch(product, operands, frozenset([2])))
+
+
+def copied_seconds(copies: Sequence[ArrayType], caps: Caps) -> float:
+    """Returns what copies take: elements, of rows that lie anyhow, come one by one."""
+    rate = caps.speed.moved * caps.limits.tuning.products.one_by_one
+    return len(copies) * caps.speed.launch + 2 * sum(t.nbytes for t in copies) / rate
 
 
 @final
@@ -335,14 +351,14 @@ def matrices(problem: Problem, caps: Caps, algorithm: int = 0) -> Matrices | Non
     (a, b), (y,), op = problem.inputs, problem.outs, problem.op
     assert isinstance(op, DotGeneral)
     lie = first.strides, second.strides, result.strides
-    before = of_terms(op, a, b, lie) if a.dtype in FP8 else (None, None)
+    before = of_terms(op, a, b, lie) if a.dtype in OF_TERMS else (None, None)
     given = *(c or s for c, s in zip(before, lie, strict=False)), result.strides
     found = by_blas(op, a, b, given, call)  # type: ignore[arg-type]
     if found is None:
         return None
     copied, g = found
     strides = tuple(c or s for c, s in zip(copied, before, strict=True))
-    if a.dtype in FP8 and not in_terms(g):
+    if a.dtype in OF_TERMS and not in_terms(g):
         return None
     operands, copies = [first, second], list[tuple[ArrayType, Operand, Operand]]()
     for i, (t, lies) in enumerate(zip((a, b), strides, strict=True)):
@@ -366,20 +382,15 @@ def matrices(problem: Problem, caps: Caps, algorithm: int = 0) -> Matrices | Non
     return Matrices(wanted, tuple(copies), factors)
 
 
-def of_terms(
-    op: DotGeneral, a: ArrayType, b: ArrayType, strides: tuple[Dims, Dims, Dims]
-) -> tuple[Dims | None, Dims | None]:
-    """The strides of copies of factors whose terms are no neighbours, as those of fp8 have to be."""
-    axes, free = contraction(op, a, b, strides), op.free(a, b)
-    one = Along(1, 1, 1) if not axes.sums else axes.sums[0] if len(axes.sums) == 1 else Along(1)
-    first = tight(a.shape, (*free[0], *op.contract[0])) if one.a != 1 else None
-    return first, tight(b.shape, (*free[1], *op.contract[1])) if one.b != 1 else None
-
-
-def in_terms(g: Gemm) -> bool:
-    """True if the terms of both factors are neighbours, in rows that fp8 may have."""
-    apart = g.first.lead % FP8_SIZES == g.other.lead % FP8_SIZES == 0
-    return g.first.turned and not g.other.turned and apart
+def terms_apart(product: Problem, strides: Sequence[Dims]) -> list[ArrayType]:
+    """The factors of bytes that a library takes copies of, given their strides."""
+    (a, b), (y,), op = product.inputs, product.outs, product.op
+    assert isinstance(op, DotGeneral)
+    if a.dtype not in BYTES:
+        return []
+    first, second = strides
+    copies = of_terms(op, a, b, (first, second, tight(y.shape, range(y.ndim))))
+    return [t for t, copy in zip((a, b), copies, strict=True) if copy is not None]
 
 
 def alignment(x: Operand, size: int) -> int:
@@ -431,7 +442,8 @@ class CudaProduct(Cuda):
             return Kernels(())
         strides = ins[0].strides, ins[1].strides, outs[0].strides
         both = bool(mixed(a, b))
-        dtype = BFLOAT16 if both else a.dtype  # which has each number of both types of fp8
+        # each number of both types of fp8, or of bytes
+        dtype = (BFLOAT16 if a.dtype in FP8 else INT32) if both else a.dtype
         # copies of both merge what is summed over
         ways = (w for w in arranged(op, a, b, strides) if not both or None not in w[0])
         copies, axes = next(each for each in ways if len(each[1].sums) <= 1)

@@ -9,7 +9,7 @@ from typing import ClassVar, final
 
 import numpy as np
 
-from ge2.base.arrays import AMPERE, FLOAT32, FP8
+from ge2.base.arrays import AMPERE, BYTES, FLOAT32, FP8
 from ge2.choice.problem import Problem, Variant
 from ge2.codegen.layout import plain
 from ge2.codegen.text import Operand
@@ -51,6 +51,7 @@ from ge2.targets.cuda.products.tensor_cores import (
     least_waste,
     lying,
     merged,
+    sums_of,
     tiles_down,
     unmatched,
     warps_down,
@@ -118,7 +119,7 @@ class MmaKernels(OnTensorCores):
     def timed(self, product: Product, tile: Split, after: Epilogue, caps: Caps) -> float:
         alone = mma_seconds(product.axes, product.factors, product.dtype, tile, after.moved, caps)
         found = copy_seconds(product, caps) + alone
-        if is_skinny(tile.tile, caps.chip.tuning.mma):
+        if is_skinny(tile.tile, caps.chip.tuning.mma) or product.dtype in BYTES:
             return found
         aligned = not product.copies and not narrow_factors(product)
         doubted = aligned and caps.limits.generation == HOPPER
@@ -134,9 +135,10 @@ class MmaKernels(OnTensorCores):
             return Kernels((of_tile(product, tile.tile, after, chip).kernel(),))
         rows = parts * math.prod(x.size for x in (*axes.batches, *axes.rows))
         columns, kept = axes.columns[0].size, Operand("temp", len(product.copies), (1,))
-        alone = packs_alone(FLOAT32, kept, columns, rows, columns)
+        dtype = sums_of(product.dtype)
+        alone = packs_alone(dtype, kept, columns, rows, columns)
         first = of_tile(product, tile.tile, alone, chip, parts).kernel()
-        second = merged(axes, parts, chip.tuning.parts, after, kept)
+        second = merged(axes, parts, chip.tuning.parts, after, kept, dtype)
         return Kernels((first, second), (rows * columns * 4,))
 
 
@@ -173,7 +175,8 @@ def narrow_factors(product: Product) -> tuple[int, ...]:
 
 def of_tile(product: Product, tile: MmaTile, after: Epilogue, chip: Chip, parts: int = 1) -> Mma:
     axes, operands, makings = product.axes, product.operands, product.makings
-    return Mma(axes, operands, product.dtype, tile, chip, after, parts, makings)
+    dtypes = product.types[0].dtype, product.types[1].dtype
+    return Mma(axes, operands, dtypes, tile, chip, after, parts, makings)
 
 
 @final
@@ -367,10 +370,12 @@ class OfCopies(WgmmaKernels):
         return copied(product, [n for n in (0, 1) if of_operand(axes, factors, n, dtype)])
 
     def timed(self, product: Product, tile: WgmmaTile, after: Epilogue, caps: Caps) -> float:
-        """Only copies of rows that a library reads slowly were measured, not those that turn."""
+        """Only copies of rows that a library reads slowly were measured, not those that turn; of bytes
+        a library takes copies as well.
+        """
         found = super().timed(product, tile, after, caps)
-        narrow = any(c.narrow for c in product.copies)
-        return found if narrow else found * caps.chip.tuning.mma.doubt
+        known = product.dtype in BYTES or any(c.narrow for c in product.copies)
+        return found if known else found * caps.chip.tuning.mma.doubt
 
     def unsuited(self, product: Product, caps: Caps) -> str:
         found = self.arranged(product, None)
@@ -400,7 +405,7 @@ class GemmWgmma(WgmmaKernels, StoredBare):
     def is_ranked(self, problem: Problem, caps: Caps | None) -> bool:
         if caps is None:
             return False
-        few = problem.inputs[0].dtype in FP8
+        few = problem.inputs[0].dtype in (*FP8, *BYTES)
         return few or is_longest(problem, caps) or has_astray(problem, caps)
 
 

@@ -27,7 +27,17 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 import numpy as np
 
-from ge2.base.arrays import BFLOAT16, COMPLEX64, COMPLEX128, FLOAT16, FLOAT32, FLOAT64, FP8
+from ge2.base.arrays import (
+    BFLOAT16,
+    COMPLEX64,
+    COMPLEX128,
+    FLOAT16,
+    FLOAT32,
+    FLOAT64,
+    FP8,
+    INT8,
+    INT32,
+)
 from ge2.base.errors import DeviceError, KernelError
 from ge2.base.source import logger
 from ge2.targets.cuda.launch.library_call import (
@@ -62,10 +72,10 @@ KEPT: Final = 1024  # products that a GPU remembers
 NOT_SUPPORTED: Final = 15
 TYPES: Final = {
     FLOAT32: 0, FLOAT64: 1, FLOAT16: 2, COMPLEX64: 4, COMPLEX128: 5, BFLOAT16: 14, FP8[0]: 28,
-    FP8[1]: 29,
+    FP8[1]: 29, INT8: 3, INT32: 10,
 }  # fmt: skip
-# CUBLAS_COMPUTE_32F, 64F, 32F_FAST_16BF, 32F_FAST_TF32
-SINGLE, DOUBLE, FAST_BF16, FAST_TF32 = 68, 70, 75, 77
+# CUBLAS_COMPUTE_32F, 64F, 32I, 32F_FAST_16BF, 32F_FAST_TF32
+SINGLE, DOUBLE, WHOLE, FAST_BF16, FAST_TF32 = 68, 70, 72, 75, 77
 FAST: Final = {"tf32": FAST_TF32, "bf16": FAST_BF16}
 TURN_FIRST, TURN_OTHER = 3, 4  # CUBLASLT_MATMUL_DESC_TRANSA, TRANSB
 # CUBLASLT_MATMUL_DESC_EPILOGUE, BIAS_POINTER, EPILOGUE_AUX_POINTER, EPILOGUE_AUX_LD
@@ -173,6 +183,8 @@ def of_scale(dtype: np.dtype) -> tuple[int, int, Any, Any]:
     """Returns how a product of a dtype is computed: type of sums, type of the scales,
     and the scales one and zero.
     """
+    if dtype == INT8:
+        return WHOLE, TYPES[INT32], c_int32(1), c_int32(0)
     if dtype == FLOAT64:
         return DOUBLE, TYPES[FLOAT64], c_double(1), c_double(0)
     if dtype == COMPLEX128:

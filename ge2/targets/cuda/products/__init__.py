@@ -14,7 +14,7 @@ import numpy as np
 from ge2.base.arrays import HALF, accumulator
 from ge2.base.record import record
 from ge2.codegen.text import Argument, Operand, Text
-from ge2.ir import ArrayType, Dims
+from ge2.ir import ArrayType, Dims, Op
 from ge2.ops.dot import DotGeneral
 from ge2.targets.cuda.emit import CudaKernel
 from ge2.targets.cuda.emit.words import FAR, LETTERS, STORED, SUFFIX
@@ -218,6 +218,46 @@ def by_blas(
         return call * (len(each[1].calls) + len(copied)) + 2 * sum(copied)
 
     return min(found, key=price, default=None)
+
+
+# -------- What a library asks of products of fp8 and of bytes: terms are neighbours, and sizes are even.
+
+
+SIZES = 16  # of which rows, columns and terms are multiples
+
+
+def uneven(op: Op, a: ArrayType, b: ArrayType) -> str:
+    """The reason why the library is asked for no product of such sizes of fp8 or bytes; "" if it is."""
+    assert isinstance(op, DotGeneral)
+    free = op.free(a, b)
+    sizes = [
+        math.prod(t.shape[i] for i in axes)
+        for t, axes in ((a, free[0]), (b, free[1]), (a, op.contract[0]))
+    ]
+    if any(not n or n % SIZES for n in sizes):
+        return f"rows, columns or terms of {a.dtype.name} are no multiples of {SIZES}"
+    return ""
+
+
+def of_terms(
+    op: DotGeneral, a: ArrayType, b: ArrayType, strides: tuple[Dims, Dims, Dims]
+) -> tuple[Dims | None, Dims | None]:
+    """The strides of copies of factors whose terms are no neighbours, as those of fp8 and of bytes
+    have to be.
+    """
+    axes, free = contraction(op, a, b, strides), op.free(a, b)
+    one = Along(1, 1, 1) if not axes.sums else axes.sums[0] if len(axes.sums) == 1 else Along(1)
+    first, second = (
+        tight(t.shape, (*beside, *lines, *terms))
+        for t, beside, lines, terms in zip((a, b), op.beside, free, op.contract, strict=True)
+    )
+    return first if one.a != 1 else None, second if one.b != 1 else None
+
+
+def in_terms(g: Gemm) -> bool:
+    """True if the terms of both factors are neighbours, in rows that such may have."""
+    apart = g.first.lead % SIZES == g.other.lead % SIZES == 0
+    return g.first.turned and not g.other.turned and apart
 
 
 # -------- What kernels of matrix products have in common: where operands and result lie, and how

@@ -9,7 +9,7 @@ from typing import Final, final
 
 import numpy as np
 
-from ge2.base.arrays import BFLOAT16, COMPLEX, HALF
+from ge2.base.arrays import BFLOAT16, BYTES, COMPLEX, HALF
 from ge2.base.record import record
 from ge2.base.source import pattern
 from ge2.codegen.text import Argument, Operand, Text
@@ -162,6 +162,8 @@ def unmade(eqn: Eqn) -> str:
         return "an operand is made of an array twice"
     if any(v.type.dtype in COMPLEX for v in given):
         return "an operand is made of complex numbers"
+    if y.type.dtype in BYTES:
+        return "products of bytes take their operands from arrays"
     if y.type.shape != region.space or not all(map(is_plain, region.graph.eqns)):
         return "an operand is made of an array that lies otherwise"
     return ""

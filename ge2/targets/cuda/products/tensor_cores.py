@@ -9,7 +9,7 @@ from typing import Final, final
 
 import numpy as np
 
-from ge2.base.arrays import BFLOAT16, FLOAT16, FLOAT32, FP8
+from ge2.base.arrays import BFLOAT16, BYTES, FLOAT16, FLOAT32, FP8, INT8, INT32, UINT8
 from ge2.base.record import record
 from ge2.codegen.text import Argument, Operand, Text
 from ge2.targets.cuda.emit import CudaKernel, Fixed
@@ -26,8 +26,13 @@ from ge2.targets.cuda.tuning import MmaTile, Parts
 
 
 # the operands as PTX names them, and as the emulator does
-TYPES: Final = {BFLOAT16: "bf16", FLOAT16: "f16", FLOAT32: "tf32"}
+TYPES: Final = {BFLOAT16: "bf16", FLOAT16: "f16", FLOAT32: "tf32", INT8: "s8", UINT8: "u8"}
 OF_GROUPS: Final = {**TYPES, FP8[0]: "e4m3", FP8[1]: "e5m2"}  # that warp groups multiply
+
+
+def sums_of(dtype: np.dtype) -> np.dtype:
+    """The dtype of the sums of a tile."""
+    return INT32 if dtype in BYTES else FLOAT32
 
 
 def unmatched(axes: Contraction) -> str:
@@ -103,6 +108,11 @@ class TensorCores:
         lies = [(axes, "a"), (axes, "b")]
         lies += [(x.axes, "ab"[m.operand]) for m in makings for x in m.sources]
         self.whole = "int64_t" if max(reach(*each) for each in lies) >= FAR else "int"
+
+    @property
+    def summed(self) -> str:
+        """The type of a sum."""
+        return "int" if self.dtype in BYTES else "float"
 
     @property
     def kind(self) -> str:
@@ -245,6 +255,7 @@ class MmaView:
     """The view that `templates/cuda/product/mma.cu.jinja` prints."""
 
     type: str
+    summed: str
     terms: int
     sides: tuple[Side, ...]
     batch: tuple[Text, ...]
@@ -280,17 +291,19 @@ def reach(axes: Contraction, name: str) -> int:
 
 @final
 class Mma(TensorCores):
-    """A product that `unmatched` has nothing against, in tiles of some size. `parts`: of each sum,
-    that as many blocks have; each part is a result of its own.
+    """A product that `unmatched` has nothing against, in tiles of some size. `dtypes`: of the left and the right
+    operand, which are others of bytes alone. `parts`: of each sum, that as many blocks have; each part is
+    a result of its own.
     """
 
     def __init__(
-        self, axes: Contraction, factors: tuple[Operand, ...], dtype: np.dtype, tile: MmaTile,
-        chip: Chip, after: Epilogue, parts: int = 1, makings: Sequence[Making] = (),
+        self, axes: Contraction, factors: tuple[Operand, ...], dtypes: tuple[np.dtype, np.dtype],
+        tile: MmaTile, chip: Chip, after: Epilogue, parts: int = 1, makings: Sequence[Making] = (),
     ) -> None:  # fmt: skip
-        super().__init__(axes, factors, dtype, chip, after, makings)
+        super().__init__(axes, factors, dtypes[0], chip, after, makings)
+        self.dtypes = dtypes
         self.axes, self.tile, self.parts = axes, tile, parts
-        self.terms = tile.terms // dtype.itemsize
+        self.terms = tile.terms // self.dtype.itemsize
         self.threads, self.across = 32 * tile.high * tile.broad, tile.products * tile.columns
 
     def kernel(self) -> CudaKernel:
@@ -334,9 +347,14 @@ class Mma(TensorCores):
         """True if shared memory holds its stages, and registers hold its sums beside fragments and
         elements that are read one by one.
         """
-        few = self.tile.rows * self.across // self.threads <= self.chip.tuning.mma.crowded
-        registers = few or (not self.makings and all(self.lying(n).wide for n in (0, 1)))
-        return self.shared <= self.chip.most and registers
+        tuning = self.chip.tuning.mma
+        few = self.tile.rows * self.across // self.threads <= tuning.crowded
+        held = [math.prod(self.shape(n)) for n in (0, 1) if not self.lying(n).wide]
+        held = [] if self.makings else held
+        registers = few or not (held or self.makings)
+        return (
+            self.shared <= self.chip.most and registers and sum(held) <= tuning.held * self.threads
+        )
 
     def shape(self, n: int) -> tuple[int, int]:
         """Neighbours in a row of a tile of an operand, and its rows."""
@@ -378,16 +396,19 @@ class Mma(TensorCores):
         if self.tile.pair:
             sides.append(self.side("right2", 2, *across))
         terms = 32 // self.dtype.itemsize
-        return MmaView(TYPES[self.dtype], terms, tuple(sides), tuple(batch), part, self.after)
+        left, right = (TYPES[x] for x in self.dtypes)
+        type_ = f"{left}_{right}" if self.dtype in BYTES else left
+        return MmaView(type_, self.summed, terms, tuple(sides), tuple(batch), part, self.after)
 
     def side(self, name: str, n: int, along: Along, lines: str, batch: list[str]) -> Side:
         """An operand among the arguments, and how it is read."""
         right = min(n, 1)  # a second one lies as the first does
-        which, how, stored = "ab"[right], self.lying(right), STORED[self.dtype]
+        which, how, dtype = "ab"[right], self.lying(right), self.dtypes[right]
         if n in self.makings:
             return self.made_side(name, n, lines, batch)
+        stored = STORED[dtype]
         declared = f"const {stored} *__restrict__ {name}"
-        self.arguments[name] = Argument(declared, "array", (self.factors[n], self.dtype))
+        self.arguments[name] = Argument(declared, "array", (self.factors[n], dtype))
         line, term = getattr(along, which), getattr(self.sums, which)
         pitch, step = (term, line) if how.turned else (line, term)
         pitch_at = self.size(f"{name}_pitch", pitch, self.whole)
@@ -450,19 +471,20 @@ def part_of(sums: int, parts: int, terms: int) -> int:
 class PartsView:
     """The view that `templates/cuda/product/parts.cu.jinja` prints."""
 
+    summed: str
     wide: int
     after: Epilogue
 
 
 def merged(
-    axes: Contraction, parts: int, tuning: Parts, after: Epilogue, operand: Operand
+    axes: Contraction, parts: int, tuning: Parts, after: Epilogue, operand: Operand, dtype: np.dtype
 ) -> CudaKernel:
-    """The kernel that adds up the parts of sums, in order, and goes on with them."""
+    """The kernel that adds up the parts of sums of a dtype, in order, and goes on with them."""
     (rows,), (columns,) = axes.rows, axes.columns
     lines = math.prod(x.size for x in axes.batches) * rows.size
-    packs = lines * -(-columns.size // after.pack)
+    packs, summed = lines * -(-columns.size // after.pack), STORED[dtype]
     arguments = (
-        Argument("const float *__restrict__ sums", "array", (operand, FLOAT32)),
+        Argument(f"const {summed} *__restrict__ sums", "array", (operand, dtype)),
         *(
             Argument(f"int {name}", "size", value)
             for name, value in (("n_rows", lines), ("n_columns", columns.size), ("n_parts", parts))
@@ -478,5 +500,5 @@ def merged(
     return CudaKernel(
         "merged product", text, arguments, (), tuning.block, (-(-packs // tuning.block),), fixed,
         equations=1 + after.equations, helpers=after.helpers,
-        template="cuda/product/parts.cu.jinja", view=PartsView(wide, after),
+        template="cuda/product/parts.cu.jinja", view=PartsView(summed, wide, after),
     )  # fmt: skip

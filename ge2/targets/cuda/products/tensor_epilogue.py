@@ -8,7 +8,7 @@ from typing import Final, final
 
 import numpy as np
 
-from ge2.base.arrays import BFLOAT16, FLOAT32, FP8, HALF
+from ge2.base.arrays import BFLOAT16, FLOAT32, FP8, HALF, INT32
 from ge2.base.record import computed, record
 from ge2.codegen.kernel_values import Param
 from ge2.codegen.text import Argument, Operand, Text
@@ -159,6 +159,10 @@ class Strips:
     def size(self) -> int:
         """Bytes of an element."""
         return self.dtype.itemsize
+
+    @property
+    def stored(self) -> str:
+        return STORED[self.dtype]
 
 
 @final
@@ -353,7 +357,7 @@ class RegionEpilogue:
         whole = [p for kind, p in others if kind == "both"]
         arrays = [p.var for p in whole]
         results = [v for v in outs if isinstance(v, Var) and v in self.operands]
-        taken = {v.type.dtype for v in (*arrays, *results)} <= {*HALF, FLOAT32}
+        taken = {v.type.dtype for v in (*arrays, *results)} <= {*HALF, FLOAT32, INT32}
         if kept > tuning.vectors or not results or len(results) < len(outs) or not taken:
             return False
         slots, _ = slots_of([v.type.dtype for v in arrays], [v.type.dtype for v in results])

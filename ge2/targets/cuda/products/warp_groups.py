@@ -102,6 +102,7 @@ class WgmmaView:
 
     type: str
     right: str
+    summed: str
     columns: int
     terms: int
     a: Matrix
@@ -207,7 +208,7 @@ def stages_of(tile: WgmmaTile, after: Epilogue, chip: Chip, left: int = LINE) ->
 @final
 class WarpgroupProduct(TensorCores):
     """A product that `unfit` has nothing against, in tiles of some size. `dtypes`: of the left and the
-    right operand, which are others of fp8 alone.
+    right operand, which are others of fp8 and of bytes alone.
     """
 
     def __init__(
@@ -265,7 +266,7 @@ class WarpgroupProduct(TensorCores):
             self.strips(x, "result")
         (left, right), several = (OF_GROUPS[x] for x in self.dtypes), self.count > 1
         return WgmmaView(
-            left, right, self.tile.products * self.tile.columns, self.terms // 4, a, b,
+            left, right, self.summed, self.tile.products * self.tile.columns, self.terms // 4, a, b,
             self.tile.apart, self.tile.shared, self.tile.pair, several, tuple(batch), self.after, made,
         )  # fmt: skip
 

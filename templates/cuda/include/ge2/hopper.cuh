@@ -276,7 +276,7 @@ template <int N> void ge2_products_hold(float (&total)[N]) {}
 
 /* An element of an operand: of so many lines of it, at a term of the sum. */
 template <class T, bool TURNED>
-float ge2_shim_factor(uint64_t matrix, int line, int term) {
+typename T::Sum ge2_shim_factor(uint64_t matrix, int line, int term) {
     const uint32_t at = (uint32_t)(matrix & 0x3fff) << 4, lead = (uint32_t)(matrix >> 16 & 0x3fff) << 4;
     const uint32_t stride = (uint32_t)(matrix >> 32 & 0x3fff) << 4;
     const int row = TURNED ? term : line, column = TURNED ? line % 64 : term;
@@ -287,31 +287,42 @@ float ge2_shim_factor(uint64_t matrix, int line, int term) {
 /* A warp group's product of 64 x 32 bytes of terms: each thread has two neighbours of eight columns, of two rows. `left`: of
  * the left operand, the thread's lines, in registers or not. */
 struct ge2_shim_product {
-    float *total;
+    void *total;
     uint64_t a, b;
     int more;
     uint32_t words[4];
 };
 template <class T, int COLUMNS, bool TURNED_B, int TERMS>
+GE2_SHIM_UNSEEN void ge2_shim_summed(const ge2_shim_product &p, const int32_t (&left)[2][TERMS]) {
+    int32_t *const total = (int32_t *)p.total;
+    for (int n = 0; n < COLUMNS / 2; n++) {
+        const int column = n / 4 * 8 + threadIdx.x % 4 * 2 + n % 2;
+        if (!p.more) total[n] = 0;
+        for (int k = 0; k < TERMS; k++)
+            total[n] = ge2_shim_wrapped(total[n], left[n / 2 % 2][k], ge2_shim_factor<T, TURNED_B>(p.b, column, k));
+    }
+}
+template <class T, int COLUMNS, bool TURNED_B, int TERMS>
 GE2_SHIM_UNSEEN void ge2_shim_summed(const ge2_shim_product &p, const float (&left)[2][TERMS]) {
+    float *const total = (float *)p.total;
     for (int n = 0; n < COLUMNS / 2; n++) {
         const int column = n / 4 * 8 + threadIdx.x % 4 * 2 + n % 2;
         if (T::SIZE == 1) {
-            float terms[TERMS + 1] = {p.more ? p.total[n] : 0.0f};
+            float terms[TERMS + 1] = {p.more ? total[n] : 0.0f};
             for (int k = 0; k < TERMS; k++) terms[k + 1] = left[n / 2 % 2][k] * ge2_shim_factor<T, TURNED_B>(p.b, column, k);
-            p.total[n] = ge2_shim_few(terms);
+            total[n] = ge2_shim_few(terms);
             continue;
         }
-        double sum = p.more ? p.total[n] : 0.0f;
+        double sum = p.more ? total[n] : 0.0f;
         for (int k = 0; k < TERMS; k++) sum += (double)left[n / 2 % 2][k] * ge2_shim_factor<T, TURNED_B>(p.b, column, k);
-        p.total[n] = ge2_shim_cut(sum);
+        total[n] = ge2_shim_cut(sum);
     }
 }
-/* `R`: of the right operand, which may be the other type of fp8. */
+/* `R`: of the right operand, which may be the other type of fp8, or of bytes. */
 template <class T, int COLUMNS, bool TURNED_A, bool TURNED_B, class R>
 GE2_SHIM_UNSEEN void ge2_shim_multiplied(const ge2_shim_product &p) {
     const int mate = threadIdx.x % 128, line = mate / 32 * 16 + mate % 32 / 4;
-    float left[2][32 / T::SIZE];
+    typename T::Sum left[2][32 / T::SIZE];
     for (int s = 0; s < 2; s++)
         for (int k = 0; k < 32 / T::SIZE; k++) left[s][k] = ge2_shim_factor<T, TURNED_A>(p.a, line + 8 * s, k);
     ge2_shim_summed<R, COLUMNS, TURNED_B>(p, left);
@@ -330,7 +341,7 @@ GE2_SHIM_UNSEEN void ge2_shim_multiplied_registers(const ge2_shim_product &p) {
     ge2_shim_summed<T, COLUMNS, TURNED_B>(p, left);
 }
 template <class T, int COLUMNS, bool TURNED_A, bool TURNED_B, class R = T>
-void ge2_shim_multiply(float (&total)[COLUMNS / 2], uint64_t a, uint64_t b, int more) {
+void ge2_shim_multiply(typename T::Sum (&total)[COLUMNS / 2], uint64_t a, uint64_t b, int more) {
     ge2_shim_later(GE2_SHIM_PRODUCTS, ge2_shim_multiplied<T, COLUMNS, TURNED_A, TURNED_B, R>, ge2_shim_product{total, a, b, more, {}});
 }
 template <class T, int COLUMNS, bool TURNED_B>

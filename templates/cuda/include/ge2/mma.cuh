@@ -36,31 +36,35 @@ GE2_FN void ge2_mma_bring(unsigned char *to, const T *from, Pitch pitch, Step st
     }
 }
 
-/* Of elements of two bytes that lie anyhow, what a thread holds between reading and writing: neighbours. */
-template <int INNER, int OUTER, int THREADS>
+/* Of elements of two bytes and of one that lie anyhow, what a thread holds between reading and writing: the neighbours of
+ * a word. */
+template <class T, int INNER, int OUTER, int THREADS>
 struct ge2_mma_held {
-    enum { PIECES = INNER / 2, ROWS = THREADS / PIECES, COUNT = (OUTER + ROWS - 1) / ROWS };
-    uint16_t low[COUNT], high[COUNT];
+    enum { MANY = 4 / sizeof(T), PIECES = INNER / MANY, ROWS = THREADS / PIECES, COUNT = (OUTER + ROWS - 1) / ROWS };
+    T of[MANY][COUNT];
 
     template <class Pitch, class Step>
-    __device__ __forceinline__ void read(const uint16_t *from, Pitch pitch, Step step, int inner, int outer) {
-        const int x = (int)threadIdx.x % PIECES * 2, y = (int)threadIdx.x / PIECES;
-        const uint16_t *at = from + y * pitch + x * step;
-        const int rows = x < inner ? outer - y : 0, more = x + 1 < inner ? outer - y : 0;
+    __device__ __forceinline__ void read(const T *from, Pitch pitch, Step step, int inner, int outer) {
+        const int x = (int)threadIdx.x % PIECES * MANY, y = (int)threadIdx.x / PIECES;
+        const T *at = from + y * pitch + x * step;
 #pragma unroll
         for (int n = 0; n < COUNT; n++) {
-            low[n] = n * ROWS < rows ? at[0] : (uint16_t)0;
-            high[n] = n * ROWS < more ? at[step] : (uint16_t)0;
+            const int left = y + n * ROWS < outer ? inner - x : 0;
+#pragma unroll
+            for (int v = 0; v < MANY; v++) of[v][n] = v < left ? at[v * step] : (T)0;
             at += ROWS * pitch;
         }
     }
     __device__ __forceinline__ void write(unsigned char *to) const {
-        const int x = (int)threadIdx.x % PIECES * 2, y = (int)threadIdx.x / PIECES;
+        const int x = (int)threadIdx.x % PIECES * MANY, y = (int)threadIdx.x / PIECES;
 #pragma unroll
         for (int n = 0; n < COUNT; n++) {
             const int row = y + n * ROWS;
             if (OUTER % ROWS && row >= OUTER) break;
-            *(uint32_t *)(to + row * (INNER * 2 + 16) + x * 2) = (uint32_t)high[n] << 16 | low[n];
+            uint32_t word = 0;
+#pragma unroll
+            for (int v = 0; v < MANY; v++) word |= ((uint32_t)of[v][n] & (0xffffffffu >> (32 - 32 / MANY))) << v * (32 / MANY);
+            *(uint32_t *)(to + row * (INNER * (int)sizeof(T) + 16) + x * (int)sizeof(T)) = word;
         }
     }
 };
@@ -121,7 +125,12 @@ GE2_FN void ge2_mma_make(unsigned char *to, int terms, Make make, Pair pair) {
 
 /* ---- fragments: 16 lines by 32 bytes of terms of an operand, at a line and a term of its tile. The words of a lane are
  * those of the left operand in PTX: of lines from 0 and from 8 on, then the same of the second half of the terms. So a
- * right operand's words are 0 and 2 for eight columns, 1 and 3 for the next. */
+ * right operand's words are 0 and 2 for eight columns, 1 and 3 for the next. Of bytes whose neighbours are lines, what is
+ * turned are pairs of lines: two words of terms become those of one line and of the next, so that lines 0, 2, 4 ... stand
+ * in place of the first eight, and 1, 3, 5 ... in that of the others; `ge2_mma_line` tells where they belong. Terms come in
+ * such an order that no two rows of a matrix meet in a bank. */
+
+GE2_FN constexpr int ge2_mma_line(int line, int half) { return line * 2 + half; }
 
 GE2_FN void ge2_mma_four(uint32_t (&words)[4], const unsigned char *row);
 GE2_FN void ge2_mma_four_turned(uint32_t (&words)[4], const unsigned char *row);
@@ -134,6 +143,13 @@ GE2_FN void ge2_mma_take(uint32_t (&words)[4], const unsigned char *tile, int li
         ge2_mma_four(words, tile + (line + lane % 16) * PITCH + term * (int)sizeof(T) + lane / 16 * 16);
     } else if constexpr (sizeof(T) == 2) {
         ge2_mma_four_turned(words, tile + (term + lane % 8 + lane / 16 * 8) * PITCH + (line + lane / 8 % 2 * 8) * 2);
+    } else if constexpr (sizeof(T) == 1) {
+        const int pair = lane / 8 % 2 ^ lane / 4 % 2;  /* of four terms in a row, which one matrix has of lanes 0 and 1, the other of 2 and 3 */
+        const uint32_t swapped = lane % 4 / 2 * 0x4444u;
+        uint32_t pairs[4];
+        ge2_mma_four_turned(pairs, tile + (term + lane / 16 * 16 + lane % 8 / 2 * 4 + pair * 2 + lane % 2) * PITCH + line);
+#pragma unroll
+        for (int n = 0; n < 4; n++) words[n] = __byte_perm(pairs[n / 2 * 2], pairs[n / 2 * 2 + 1], (n % 2 ? 0x7531u : 0x6420u) ^ swapped);
     } else {
 #pragma unroll
         for (int n = 0; n < 4; n++)
@@ -143,15 +159,15 @@ GE2_FN void ge2_mma_take(uint32_t (&words)[4], const unsigned char *tile, int li
 
 /* ---- sums in shared memory: of each row, every other quad, and the others PLANE further */
 
-template <int N, int PLANE>
-GE2_FN ge2_some<float, N> ge2_mma_sums(const float *row, int at) {
+template <int N, int PLANE, class S>
+GE2_FN ge2_some<S, N> ge2_mma_sums(const S *row, int at) {
     constexpr int WIDE = N < 4 ? N : 4;
-    ge2_some<float, N> found;
+    ge2_some<S, N> found;
 #pragma unroll
     for (int n = 0; n < N; n += WIDE) {
         const int quad = (at + n) / 4;
-        const float *const from = row + quad % 2 * PLANE + quad / 2 * 4 + (at + n) % 4;
-        *(ge2_some<float, WIDE> *)&found.at[n] = *(const ge2_some<float, WIDE> *)from;
+        const S *const from = row + quad % 2 * PLANE + quad / 2 * 4 + (at + n) % 4;
+        *(ge2_some<S, WIDE> *)&found.at[n] = *(const ge2_some<S, WIDE> *)from;
     }
     return found;
 }
@@ -180,6 +196,20 @@ GE2_MMA_FOUR(ge2_mma_four_turned, ".trans")
 GE2_MMA(bf16, "m16n8k16")
 GE2_MMA(f16, "m16n8k16")
 GE2_MMA(tf32, "m16n8k8")
+#undef GE2_MMA
+
+/* The same of bytes, whose sums wrap. */
+#define GE2_MMA(a_type, b_type)                                                                                     \
+    GE2_FN void ge2_mma_##a_type##_##b_type(int (&sums)[4], const uint32_t (&a)[4], uint32_t first, uint32_t second) { \
+        asm("mma.sync.aligned.m16n8k32.row.col.s32." #a_type "." #b_type ".s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, " \
+            "{%8, %9}, {%0, %1, %2, %3};"                                                                           \
+            : "+r"(sums[0]), "+r"(sums[1]), "+r"(sums[2]), "+r"(sums[3])                                            \
+            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(first), "r"(second));                                 \
+    }
+GE2_MMA(s8, s8)
+GE2_MMA(s8, u8)
+GE2_MMA(u8, s8)
+GE2_MMA(u8, u8)
 #undef GE2_MMA
 
 #else
@@ -220,28 +250,42 @@ GE2_FN void ge2_mma_four_turned(uint32_t (&words)[4], const unsigned char *row) 
 struct ge2_shim_factors {
     uint32_t a[4], b[2];
 };
-template <class T>
-GE2_SHIM_UNSEEN void ge2_shim_mma(float (&sums)[4], const ge2_shim_factors *all) {
-    const int lane = threadIdx.x % 32, many = 4 / T::SIZE;
+/* Takes each product of a sum: those of `word` of the factors' words, of which a lane has the sums `n`. */
+template <class A, class B, class Take>
+GE2_SHIM_UNSEEN void ge2_shim_mma(const ge2_shim_factors *all, int n, Take take) {
+    const int lane = threadIdx.x % 32, many = 4 / A::SIZE;
+    for (int word = 0; word < 8; word++) {
+        const uint32_t &a = all[lane / 4 * 4 + word % 4].a[n / 2 + word / 4 * 2];
+        const uint32_t &b = all[(lane % 4 * 2 + n % 2) * 4 + word % 4].b[word / 4];
+        for (int k = 0; k < many; k++) take(A::of((const char *)&a + k * A::SIZE), B::of((const char *)&b + k * B::SIZE));
+    }
+}
+template <class A, class B>
+GE2_SHIM_UNSEEN void ge2_shim_mma_sums(float (&sums)[4], const ge2_shim_factors *all) {
     for (int n = 0; n < 4; n++) {
         double sum = sums[n];
-        for (int word = 0; word < 8; word++) {
-            const uint32_t &a = all[lane / 4 * 4 + word % 4].a[n / 2 + word / 4 * 2];
-            const uint32_t &b = all[(lane % 4 * 2 + n % 2) * 4 + word % 4].b[word / 4];
-            for (int k = 0; k < many; k++) sum += (double)T::of((const char *)&a + k * T::SIZE) * T::of((const char *)&b + k * T::SIZE);
-        }
+        ge2_shim_mma<A, B>(all, n, [&](float a, float b) { sum += (double)a * b; });
         sums[n] = ge2_shim_cut(sum);
     }
 }
-#define GE2_MMA(type)                                                                                               \
-    GE2_FN void ge2_mma_##type(float (&sums)[4], const uint32_t (&a)[4], uint32_t first, uint32_t second) {         \
+template <class A, class B>
+GE2_SHIM_UNSEEN void ge2_shim_mma_sums(int (&sums)[4], const ge2_shim_factors *all) {
+    for (int n = 0; n < 4; n++)
+        ge2_shim_mma<A, B>(all, n, [&](int a, int b) { sums[n] = ge2_shim_wrapped(sums[n], a, b); });
+}
+#define GE2_MMA(name, A, B)                                                                                         \
+    GE2_FN void ge2_mma_##name(A::Sum (&sums)[4], const uint32_t (&a)[4], uint32_t first, uint32_t second) {        \
         const ge2_shim_factors *const all = ge2_shim_show(ge2_shim_factors{{a[0], a[1], a[2], a[3]}, {first, second}}); \
         __syncwarp();                                                                                               \
-        ge2_shim_mma<ge2_shim_##type>(sums, all);                                                                   \
+        ge2_shim_mma_sums<A, B>(sums, all);                                                                         \
     }
-GE2_MMA(bf16)
-GE2_MMA(f16)
-GE2_MMA(tf32)
+GE2_MMA(bf16, ge2_shim_bf16, ge2_shim_bf16)
+GE2_MMA(f16, ge2_shim_f16, ge2_shim_f16)
+GE2_MMA(tf32, ge2_shim_tf32, ge2_shim_tf32)
+GE2_MMA(s8_s8, ge2_shim_s8, ge2_shim_s8)
+GE2_MMA(s8_u8, ge2_shim_s8, ge2_shim_u8)
+GE2_MMA(u8_s8, ge2_shim_u8, ge2_shim_s8)
+GE2_MMA(u8_u8, ge2_shim_u8, ge2_shim_u8)
 #undef GE2_MMA
 
 #endif

@@ -99,7 +99,8 @@ GE2_FN ge2_top_found<K> ge2_top_narrowed(int *counts, int n, int rest, Key key, 
     return found;
 }
 
-/* The first of those keys for which `wanted(x, t)` holds, in any order: GE2_TOP_MOST at most. Returns how many. */
+/* The first of those keys for which `wanted(x, t)` holds, in any order: GE2_TOP_MOST at most. Returns how many it holds for,
+ * or some number beyond. */
 template <int BLOCK, class K, class Key, class Wanted>
 GE2_FN int ge2_top_take(K *keys, int *places, int n, Key key, Wanted wanted) {
     __shared__ int taken;
@@ -108,20 +109,54 @@ GE2_FN int ge2_top_take(K *keys, int *places, int n, Key key, Wanted wanted) {
     ge2_top_each<BLOCK>(n, key, [&](K x, int t) {
         if (wanted(x, t)) {
             const int to = atomicAdd(&taken, 1);
-            keys[to] = x, places[to] = t;
+            if (to < GE2_TOP_MOST) keys[to] = x, places[to] = t;
         }
     });
     __syncthreads();
     return taken;
 }
 
+/* How many lanes of a warp, of the first so many, have a larger number, or the same before this one. */
+template <class K>
+GE2_FN int ge2_top_lanes_before(K mine, int lanes, int lane) {
+    int rank = 0;
+    for (int other = 0; other < lanes; other++) {
+        const K x = (K)__shfl_sync(0xffffffffu, mine, other);
+        rank += x > mine || (x == mine && other < lane);
+    }
+    return rank;
+}
+
+/* A key that k of the n keys or more reach, and few more do: of the largest keys that each of the threads has seen, that of
+ * some rank among those of its warp, and of these that of some rank again. Nothing is counted, so that equal digits, which
+ * most keys of a line have, keep no thread waiting. */
+template <int BLOCK, class K, class Key>
+GE2_FN K ge2_top_bound(int n, int k, Key key) {
+    enum { WARPS = BLOCK / 32 };
+    __shared__ K of_warps[WARPS];
+    const int lane = (int)threadIdx.x % 32, each = (k + WARPS - 1) / WARPS, some = (k + each - 1) / each;
+    K mine = 0;
+    ge2_top_each<BLOCK>(n, key, [&](K x, int) { mine = x > mine ? x : mine; });
+    if (ge2_top_lanes_before(mine, 32, lane) == each - 1) of_warps[threadIdx.x / 32] = mine;
+    __syncthreads();
+    mine = of_warps[lane % WARPS];
+    const bool found = ge2_top_lanes_before(mine, WARPS, lane) == some - 1 && lane < WARPS;
+    const int which = __ffs(__ballot_sync(0xffffffffu, found)) - 1;
+    return (K)__shfl_sync(0xffffffffu, mine, which);
+}
+
 /* keys and places: the k first of key(0), ..., key(n - 1), and perhaps some that come after, in any order; returns how
- * many. By one digit of the keys after another, and where more are equal than there is room for by one digit of their
+ * many. Those that reach a bound, if there is room for them; else by one digit of the keys after another, and where more are equal than there is room for by one digit of their
  * places after another, it is known which are among the first. */
 template <int BLOCK, class K, class Key>
 GE2_FN int ge2_top_select(K *keys, int *places, int n, int k, Key key) {
     __shared__ int counts[GE2_TOP_DIGITS];
     const auto enough = [=](const ge2_top_found<K> &found) { return k - found.rest + found.many <= GE2_TOP_MOST; };
+    if (k > 0 && k <= BLOCK) {
+        const K bound = n > BLOCK / 2 ? ge2_top_bound<BLOCK, K>(n, k, key) : 0;
+        const int reached = ge2_top_take<BLOCK>(keys, places, n, key, [=](K x, int) { return x >= bound; });
+        if (reached <= GE2_TOP_MOST) return reached;
+    }
     ge2_top_found<K> found = ge2_top_narrowed<BLOCK, K>(counts, n, k, key, enough);
     const K head = found.head, known = found.known;
     unsigned place = 0, sure = 0;
