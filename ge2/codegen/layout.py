@@ -241,13 +241,26 @@ def zeros_around(to: ArrayType, target: Operand, low: Dims, shape: Dims) -> list
 
 
 def copied_around(
-    x: ArrayType, low: Dims, shape: Dims, source: Operand, target: Operand
+    x: ArrayType, low: Dims, shape: Dims, step: Dims, source: Operand, target: Operand
 ) -> list[Moved]:
-    """Copies of an array to where another of its shape is, but for a box in it."""
+    """Copies of an array to where another of its shape is, but for a box in it, or each so many
+    elements of a box.
+    """
+    ends = zip(low, shape, step, strict=True)
+    spans = tuple((n - 1) * by + 1 if n else 0 for _, n, by in ends)
     ones, found = (1,) * x.ndim, list[Moved]()
-    for start, size in around(low, shape, x.shape):
+
+    def copy(start: Dims, size: Dims, by: Dims) -> None:
         part = x.with_shape(size)
-        found.append(copied(part, part, source.part(start, ones), target.part(start, ones)))
+        found.append(copied(part, part, source.part(start, by), target.part(start, by)))
+
+    for start, size in around(low, spans, x.shape):
+        copy(start, size, ones)
+    for a, by in enumerate(step):  # what lies between the elements, of those along the axes before
+        for gap in range(1, by if shape[a] > 1 else 1):
+            start = (*low[:a], low[a] + gap, *low[a + 1 :])
+            size = (*shape[:a], shape[a] - 1, *spans[a + 1 :])
+            copy(start, size, (*step[: a + 1], *ones[a + 1 :]))
     return found
 
 

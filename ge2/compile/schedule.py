@@ -27,7 +27,14 @@ from ge2.compile.steps import (
     places_in,
     write_over,
 )
-from ge2.compile.writes import Box, join_update, made_at_checked, reads_elsewhere, saved_views
+from ge2.compile.writes import (
+    Box,
+    begun,
+    join_update,
+    made_at_checked,
+    reads_elsewhere,
+    saved_views,
+)
 from ge2.ir import Atom, Eqn, Graph, Names, Var, makers_of
 from ge2.ops.attention.ops import FusedAttention, FusedBackward, with_features
 from ge2.ops.dot import DotGeneral
@@ -41,6 +48,7 @@ from ge2.targets import Library
 from ge2.targets.c.loops import CLoop, carried, held
 
 Inner = Callable[[Eqn, int], Program]  # graph `i` of a loop or a branch as a program
+Origin = Callable[[dict[Var, Eqn], Atom], Atom]
 Made = Sequence[
     tuple[Var, Layout]
 ]  # values that are one, the one that a step makes last, and where
@@ -192,6 +200,7 @@ class Scheduler:
         self.lifetimes()
         if self.target == "cuda" or (self.target == "c" and "library" not in self.kinds):
             self.lend()
+            self.update_inputs()
             self.join()
             write_over(self)
         for n, (kind, eqn) in enumerate(zip(self.kinds, self.graph.eqns, strict=True)):
@@ -352,6 +361,14 @@ class Scheduler:
                 old.storage = "view"
                 self.there.setdefault(n, set()).add((i, k))
 
+    def update_inputs(self) -> None:
+        """Gives the last of updates, one after another, the memory of the argument or carry that they
+        begin with: what is written can then be made there.
+        """
+        for n in self.over:
+            if isinstance(self.graph.eqns[n].op, WRITES):
+                self.reuse(n, self.graph.eqns[n], begun)
+
     def join(self) -> None:
         """Parts that a step computes for a concatenation, or a padding, alone are made where they
         go.
@@ -453,16 +470,18 @@ class Scheduler:
         name = eqn.op.kind if isinstance(eqn.op, Region) else eqn.op.name
         return Step(kind, name, eqn, n, shared)
 
-    def reuse(self, n: int, eqn: Eqn) -> None:
+    def reuse(self, n: int, eqn: Eqn, start: Origin | None = None) -> None:
         """Gives results the memory of inputs that are donated, or written,
-        and end here or earlier.
+        and end here or earlier; of the one alone that they begin with, by `start`.
         """
         for out in eqn.outs:
             buffer = self.buffers[out]
-            if buffer.storage != "output":
+            if buffer.storage != "output" or buffer.donor:
                 continue
+            first = start(self.makers, out) if start is not None else None
             for x in self.donors(out):
-                if x.type == out.type and self.may_take(buffer, x):
+                fits = x.type == out.type and (start is None or x is first)
+                if fits and self.may_take(buffer, x):
                     buffer.donor, buffer.written = self.buffers[x].name, out in self.written
                     if not buffer.written:
                         self.donated.remove(x)

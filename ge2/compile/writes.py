@@ -43,12 +43,12 @@ if TYPE_CHECKING:
         def number(self, a: Atom) -> int: ...
         def is_elementwise(self, eqn: Eqn, i: int, x: Var) -> bool: ...
         def in_place(self, n: int, i: int, x: Var) -> bool: ...
+        def fails(self, m: int, first: int) -> bool: ...
         def made_for(self, a: Atom, place: Layout) -> Sequence[tuple[Var, Layout]]: ...
         def put(self, made: Sequence[tuple[Var, Layout]], whole: Buffer) -> None: ...
 
 
-# -------- Zeros that are written by slices are the largest slice, padded, and the others written
-# into that.
+# -------- Zeros written by slices are the largest slice, padded, and the others written into that.
 # So nobody fills what is written anyway: `y = np.zeros_like(x); y[0] = a; y[1:-1] = f(x)` needs
 # zeros at the last place alone. Slices that have no element in common may be written in any order.
 # update_slice (update_slice 0 a) b -> update_slice (pad b) a
@@ -146,9 +146,8 @@ def disjoint(a: Box, b: Box) -> bool:
 
 
 def apart(a: range, b: range) -> bool:
-    if not a or not b or a[-1] < b[0] or b[-1] < a[0]:
-        return True
-    return a.step == b.step and (a.start - b.start) % a.step != 0
+    outside = not a or not b or a[-1] < b[0] or b[-1] < a[0]
+    return outside or (a.step == b.step and (a.start - b.start) % a.step != 0)
 
 
 def read_box(makers: Mapping[Var, Eqn], a: Atom) -> tuple[Atom, Box] | None:
@@ -174,8 +173,7 @@ def reads_elsewhere(makers: Mapping[Var, Eqn], eqn: Eqn) -> bool:
 
 
 # ----------------------------------------------------------------------------------- before writes
-# Graphs of functions that write their arguments, made such that what is
-# written can be in the arguments.
+# Graphs of functions that write their arguments, made such that what is written can be there.
 #
 # What is read of an argument after it was written is copied before: a view of it, where
 # that is less work than to write a copy of the argument and copy that back; and another
@@ -412,8 +410,7 @@ def read_later(graph: Graph, x: Var, first: int) -> set[Atom] | None:
     return None if x in found else found
 
 
-# -------- Writes into slices without passes of their own: a region makes its result right where it
-# goes.
+# -------- Writes into slices without passes of their own: a region makes its result where it goes.
 # `y[1:-1] = f(x)` is an update of a slice by what a region makes. If y is written in place, the
 # region writes into y, unless somebody reads y between the two, or the region itself reads it
 # anywhere else. If y is a copy, the region writes into the copy, and the rest is copied around it.
@@ -446,7 +443,10 @@ def join_update(scheduler: Scheduler, n: int, eqn: Eqn) -> None:
     part, layout = found[-1]
     source, whole = scheduler.buffers[part], scheduler.buffers[out]
     home = whole.base or whole
-    if lent and not Undisturbed(scheduler, n, home, source.first).by(part, layout):
+    first = source.first
+    if home.written and any(scheduler.fails(k, first) for k in range(first, n)):
+        return
+    if lent and not Undisturbed(scheduler, n, home, first).by(part, layout):
         return
     scheduler.put(found, home)
     home.last = max(home.last, source.last)
@@ -495,7 +495,8 @@ class Undisturbed:
                 return None
             eqn = self.eqns[k]
             fits = isinstance(eqn.op, UpdateSlice) and (0, 0) in self.scheduler.there.get(k, ())
-            if not fits or not disjoint(mine, self.box(k)) or self.is_home(eqn.inputs[1]):
+            given = self.scheduler.number(eqn.inputs[0]) < 0  # and copied where it is not lent
+            if not fits or given or not disjoint(mine, self.box(k)) or self.is_home(eqn.inputs[1]):
                 return None
             found.add(k)
             x = eqn.inputs[0]
@@ -524,8 +525,8 @@ class Undisturbed:
     def is_home(self, a: Atom) -> bool:
         if not isinstance(a, Var) or a.type.weak:
             return False
-        buffer = self.scheduler.buffers[a]
-        return (buffer.base or buffer) is self.home
+        buffer = self.scheduler.buffers[a].base or self.scheduler.buffers[a]
+        return buffer is self.home or buffer.name == self.home.donor
 
     def touched(self, k: int) -> bool:
         """True if step `k` reads or writes the array; a view does neither."""
@@ -550,9 +551,8 @@ class Undisturbed:
 # ------------------------------------------------------------------------------- written arguments
 # A program that changes its arguments: in their own memory, or by a copy when it has succeeded.
 #
-# The plan has the last contents of an argument computed in its own memory where nothing
-# else reads the old ones and nothing can fail from then on (`schedule`); elsewhere they
-# are copied there when the call is over.
+# The plan has the last contents of an argument computed in its own memory where nothing else reads
+# the old ones and nothing can fail from then on (`schedule`); elsewhere they are copied at the end.
 
 
 Run = Callable[..., list[Any]]

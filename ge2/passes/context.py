@@ -237,7 +237,8 @@ class Tuning:
     are as well added.
     `sliced`: columns at most of an array of which single ones are computed. `turned`: elements of a
     region, at least, that reads a small array across, which is turned before it. `windowed`: instructions, at
-    most, that a GPU computes again for windows of a value: it does as many while 8 bytes come from memory.
+    most, that are computed again for windows of a value: so many take as long as 8 bytes from memory;
+    `windowed_in_cache`: from a cache of the CPU's.
     `scattered`: updates at
     most of several sums at indices that become one. `summed`: elements, at least, of a sum at indices whose
     zeros its own kernel writes. `ranks`: the first or last elements of sorted
@@ -272,6 +273,7 @@ class Tuning:
     sliced: int = 8
     turned: int = 1 << 24
     windowed: int = 40
+    windowed_in_cache: int = 8
     scattered: int = 1 << 22
     summed: int = 1 << 12
     ranks: tuple[int, int, int] = (8, 256, 1 << 16)

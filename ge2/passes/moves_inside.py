@@ -30,7 +30,17 @@ import numpy as np
 from ge2.base.arrays import HALF
 from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Op, Var, makers_of, without_dead_code
 from ge2.ops.elementwise import ADD, SUB, WHERE, ConvertElementType
-from ge2.ops.graphs.region import InRuns, Region, is_loop, readers_of
+from ge2.ops.graphs.region import (
+    Along,
+    InRuns,
+    Region,
+    Run,
+    is_loop,
+    readers_of,
+    seen_axes,
+    spread,
+    together,
+)
 from ge2.ops.index import UpdateSlice
 from ge2.ops.pointlike import Pointlike
 from ge2.ops.random import Draw
@@ -38,7 +48,7 @@ from ge2.ops.shape import Barrier, BroadcastInDim, Concatenate, Iota, Pad, Resha
 from ge2.passes.context import NOTHING, Context, Moves
 from ge2.passes.fusion_group import NONE
 from ge2.passes.indices import orientation
-from ge2.passes.slices import Along, Run, seen_axes, spread, together, with_slices_first
+from ge2.passes.slices import with_slices_first
 
 TRUE: Final = Literal.of(np.bool_(True))
 

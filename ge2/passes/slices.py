@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import NamedTuple, final
+from operator import add
+from typing import final
 
 from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Op, Var, applied, makers_of, without_dead_code
 from ge2.ops.elementwise import ADD, MUL
-from ge2.ops.graphs.region import Region, Runs, readers_of
+from ge2.ops.graphs.region import Region, readers_of
 from ge2.ops.index import Gather, Indexed
 from ge2.ops.pointlike import Pointlike
 from ge2.ops.random import Draw
@@ -64,14 +65,7 @@ def slices_first(graph: Graph, context: Context = NOTHING) -> Graph:
 
     @cache
     def windows() -> Windows:
-        return Windows(graph, context.tuning.windowed)  # hardly ever asked
-
-    def fused(x: Var) -> bool:
-        """True if regions alone read a slice, or it is joined to what they read."""
-        found = readers.get(x, ())
-        return x not in returned and all(
-            fusible(e) or isinstance(e.op, Concatenate | Pad) for e in found
-        )
+        return Windows(graph, context)  # hardly ever asked
 
     def may(eqn: Eqn, parts: Parts) -> bool:
         (y,) = eqn.outs
@@ -80,48 +74,110 @@ def slices_first(graph: Graph, context: Context = NOTHING) -> Graph:
         if is_covered(y, parts) and (y in padded or all(map(moves, parts.values()))):
             moved.add(y)
             return True
-        alone = context.caps is not None and all(map(fused, parts.values()))
-        return alone and windows().pay(y, parts)
+        return context.caps is not None and windows().pay(y, parts)
 
     return pushed(graph, may, made=made)
 
 
+# instructions of equations, each with the places from which on windows of its result begin
+Work = dict[tuple[Eqn, tuple[Dims, ...]], int]
+Made = tuple[Work, frozenset[Var]]
 FOUND = 5  # instructions of a load whose place is compared with ends
 
 
 @final
 class Windows:
-    """The cheap work that its windows may as well do themselves: `made` has the instructions for an
-    element of a value, loads among them, and the large arrays in memory that it is made of.
+    """The cheap work that its windows may as well do themselves: `made` has the work for an element
+    of a value, loads among it, and the large arrays in memory that it is made of; None for a value of
+    more work than any window may do again.
     """
 
-    def __init__(self, graph: Graph, most: int) -> None:
-        self.most, self.made = most, dict[Var, tuple[int, frozenset[Var]]]()
+    def __init__(self, graph: Graph, context: Context) -> None:
+        self.context, self.made = context, dict[Var, Made | None]()
+        self.readers, self.returned = readers_of(graph), frozenset(graph.outputs)
+        self.wanted = set[Var]()  # what windows that pay need as windows
         # where a part of what is joined or padded lies is found out at each place
         joined = {y for e in graph.eqns if isinstance(e.op, Concatenate | Pad) for y in e.outs}
-        slices = Counter(e.inputs[0] for e in graph.eqns if isinstance(e.op, Slice))
+        cuts, _ = slices_of(graph)
         for eqn in graph.eqns:
             (y, *_) = eqn.outs or (None,)
             if y is None or not isinstance(eqn.op, (*WORK, Slice)) or isinstance(eqn.op, Draw):
                 continue
-            given = [self.of(a) for a in {*eqn.inputs} if isinstance(a, Var)]
-            instructions = eqn.op.cost.instructions + sum(n for n, _ in given)
+            own = eqn.op.cost.instructions
             if isinstance(eqn.op, Slice) and eqn.inputs[0] not in self.made:
-                instructions += FOUND if eqn.inputs[0] in joined else 1
-            if (slices[y] - 1) * instructions <= most:
-                self.made[y] = instructions, frozenset[Var]().union(*(each for _, each in given))
+                own += FOUND if eqn.inputs[0] in joined else 1
+            made = self.joint(eqn, own)
+            if made is not None and sum(made[0].values()) > context.tuning.windowed:
+                made = None
+            if y not in cuts or (made is not None and again(made[0], cuts[y]) <= self.most(y)):
+                self.made[y] = made
 
-    def of(self, x: Var) -> tuple[int, frozenset[Var]]:
-        return self.made.get(x) or (0, frozenset([x] if x.type.size > 1 else []))
+    def joint(self, eqn: Eqn, own: int) -> Made | None:
+        """The work of an equation and of those that make its operands, each of them once."""
+        done: Work = {(eqn, ()): own}
+        arrays = frozenset[Var]()
+        for x in {*eqn.inputs}:
+            if isinstance(x, Var):
+                made = self.of(x)
+                if made is None:
+                    return None
+                given = made[0]
+                done |= shifted(given, eqn.op.start) if isinstance(eqn.op, Slice) else given
+                arrays |= made[1]
+        return done, arrays
+
+    def most(self, y: Var) -> int:
+        """The instructions for an element that take as long as to write it and to read it again."""
+        tuning = self.context.tuning
+        if self.context.caps is not None or 8 * y.type.size > tuning.rolling.cache:
+            return tuning.windowed
+        return tuning.windowed_in_cache
+
+    def fused(self, x: Var) -> bool:
+        """True if regions alone read a slice, or it is joined to what they read."""
+        found = self.readers.get(x, ())
+        return x not in self.returned and all(
+            fusible(e) or isinstance(e.op, Concatenate | Pad) for e in found
+        )
+
+    def of(self, x: Var) -> Made | None:
+        """The work for a value; none for an array that is there."""
+        there: Made = {}, frozenset([x] if x.type.size > 1 else [])
+        return self.made.get(x, there)
 
     def pay(self, y: Var, parts: Parts) -> bool:
         """True if the rows that windows read of all arrays are no more than those of one array that is
         written for them.
         """
-        instructions, arrays = self.of(y)
-        rows, several = len({op.start[:-1] for op in parts}), len(arrays)
-        few = (len(parts) - 1) * instructions <= self.most
-        return y in self.made and few and rows * several <= rows + several + 2
+        made = self.made.get(y)
+        if made is None or not all(map(self.fused, parts.values())):
+            return False
+        rows, several = len({op.start[:-1] for op in parts}), len(made[1])
+        few = y in self.wanted or again(made[0], parts) <= self.most(y)
+        if not few or rows * several > rows + several + 2:
+            return False
+        self.wanted.update(v for eqn, _ in made[0] for v in eqn.outs)
+        return True
+
+
+def again(work: Work, cuts: Iterable[Slice]) -> int:
+    """The instructions for an element of all windows of a value, beyond those for one of the value."""
+    union = Work()
+    for op in cuts:
+        union |= shifted(work, op.start)
+    return sum(union.values()) - sum(work.values())
+
+
+def shifted(work: Work, by: Dims) -> Work:
+    """The work at other places: that which is the same there, for two windows, is done once."""
+    found = Work()
+    for (eqn, way), instructions in work.items():
+        if way and len(way[-1]) == len(by):
+            way = (*way[:-1], tuple(map(add, way[-1], by)))
+        else:
+            way = (*way, by)
+        found[eqn, way] = instructions
+    return found
 
 
 def sums_of_pads(graph: Graph) -> set[Atom]:
@@ -269,8 +325,16 @@ def is_little(y: Var, parts: Parts) -> bool:
 
 
 def little_first(graph: Graph, context: Context = NOTHING) -> Graph:
-    """The graph with slices before work of whose results less than half is read."""
-    return pushed(graph, lambda e, parts: is_little(e.outs[0], parts))
+    """The graph with slices before work of whose results less than half is read, or whose windows
+    may as well do it themselves: a difference of differences is one pass over memory.
+    """
+    windows = cache(lambda: Windows(graph, context))
+
+    def may(eqn: Eqn, parts: Parts) -> bool:
+        (y,) = eqn.outs
+        return is_little(y, parts) or windows().pay(y, parts)
+
+    return pushed(graph, may)
 
 
 def slice_within(eqn: Eqn, op: Slice, x: Atom) -> Slice | None:
@@ -506,88 +570,3 @@ def is_join(eqn: Eqn) -> bool:
 def is_number(eqn: Eqn) -> bool:
     """True of a number that is repeated."""
     return isinstance(eqn.op, BroadcastInDim) and not eqn.op.dims
-
-
-# -------- Where the elements of an array are that is seen through slices, joins and repetition:
-# along each axis in runs of places, of elements one after another, or of one again and again.
-
-
-class Run(NamedTuple):
-    """The places of a result from `begin` to `end`: elements from `first` on, `step` apart (1 or 0)."""
-
-    begin: int
-    end: int
-    first: int
-    step: int
-
-
-@final
-@dataclass(frozen=True)
-class Along:
-    """The read along an axis of an array: at places along `axis` of the result; -1: one element."""
-
-    axis: int
-    runs: tuple[Run, ...]
-
-    def moved(self, by: int) -> Along:
-        return Along(self.axis, tuple(r._replace(first=r.first + by) for r in self.runs))
-
-    def within(self, begin: int, end: int) -> Along | None:
-        """The same of a part of the array, which has the elements from `begin` to `end`."""
-        found = []
-        for r in self.runs:
-            if not r.step:
-                inside = begin <= r.first < end
-                found += [r._replace(first=r.first - begin)] if inside else []
-                continue
-            start, last = max(begin, r.first), min(end, r.first + r.end - r.begin)
-            at = r.begin + start - r.first
-            found += [Run(at, at + last - start, start - begin, 1)] if start < last else []
-        return Along(self.axis, tuple(found)) if found else None
-
-    @property
-    def indices(self) -> Runs:
-        """The runs, of which those are one that go on."""
-        found = [self.runs[0]]
-        for r in self.runs[1:]:
-            last = found[-1]
-            on = last.first + last.step * (last.end - last.begin)
-            if r.step == last.step and r.first == on:
-                found[-1] = last._replace(end=r.end)
-            else:
-                found.append(r)
-        return tuple((r.begin, r.first, r.step) for r in found)
-
-
-def spread(part: Along, axes: tuple[Along, ...]) -> list[tuple[Along, Along]]:
-    """The axes of an array that a part of a join is of, each as it is at the places of the part, too,
-    if it is one element.
-    """
-    found = []
-    for along in axes:
-        index = along.runs[0].first
-        there = tuple(Run(r.begin, r.end, index, 0) for r in part.runs)
-        found.append((along, along if along.axis >= 0 else Along(part.axis, there)))
-    return found
-
-
-def together(axis: int, parts: tuple[tuple[Along, Along], ...]) -> Along | None:
-    """The read along an axis of an array by all parts of a join, which follow one another along
-    an axis of the result; None if parts differ in what they read along another axis.
-    """
-    (first, _), *_ = parts
-    if all(along == first for along, _ in parts):
-        return first
-    if any(along.axis != axis for _, along in parts):
-        return None
-    return Along(axis, tuple(sorted(r for _, along in parts for r in along.runs)))
-
-
-def seen_axes(eqn: Eqn, axes: tuple[Along, ...]) -> tuple[Along, ...]:
-    """The indices of the elements of a value that is seen with more or fewer axes."""
-    op, (x,), (y,) = eqn.op, eqn.inputs, eqn.outs
-    if isinstance(op, BroadcastInDim):
-        return tuple(axes[d] for d in op.dims)
-    rest = iter([d for d, n in enumerate(y.type.shape) if n != 1])
-    one = Along(-1, (Run(0, 1, 0, 0),))
-    return tuple(one if n == 1 else axes[next(rest)] for n in x.type.shape)

@@ -14,7 +14,7 @@ from ge2.base.arrays import COMPLEX, INTEGERS, can_cast, python_type
 from ge2.base.errors import ArgumentError, InPlaceError, NotAValue, ShapeError
 from ge2.base.source import here
 from ge2.base.tracebacks import hides_methods
-from ge2.ir import Dims
+from ge2.ir import Dims, current
 from ge2.numpy.access.selecting import MovingSlice, in_tuple, resolved
 from ge2.numpy.promotion import as_dtype, check_casting, checked_order
 from ge2.numpy.rare import view as bits_as
@@ -113,7 +113,7 @@ class Operators(ArrayMethods):
     @property
     def shape(self) -> Dims: return self.type.shape
     @shape.setter
-    def shape(self, value: Any) -> None: self._fixed("shape", f"x = x.reshape({value!r:.40})")
+    def shape(self, value: Any) -> None: self._reshape(value)
     @property
     def ndim(self) -> int: return self.type.ndim
     @property
@@ -148,6 +148,23 @@ class Operators(ArrayMethods):
     def flat(self, value: Any) -> None: self.flat[:] = value
 
     # fmt: on
+
+    def _reshape(self, value: Any) -> None:
+        """Gives this array itself another shape: under its names it is, from now on, a view of what it
+        was. NumPy does so where nothing is copied, and a caller's array would have it, too.
+        """
+        cell, fix = self.cell, f"x = x.reshape({value!r:.40})"
+        theirs = cell.argument is not None or cell.fixed or self.owner is not current()
+        if theirs or not cell.is_array:
+            self._fixed("shape", fix)
+        y = np.reshape(self, value)
+        if y.cell is cell:
+            return
+        if y.cell.view is None:
+            what = f"x.shape = value would have to copy {self.label()}, whose elements are in another order"  # type: ignore[attr-defined]
+            raise InPlaceError(what, where=here(), fix=fix)
+        y.cell.view.sure = True
+        self.cell = y.cell
 
     def _fixed(self, name: str, fix: str) -> NoReturn:
         what = f"x.{name} = value changes an array itself; {self.label()} keeps its {name}"  # type: ignore[attr-defined]

@@ -223,6 +223,37 @@ def test_windows_of_cheap_work_are_work_on_windows(f: Any, regions: int, rng: An
     assert sum(isinstance(e.op, Region) for e in fuse(after, GPU).eqns) == regions
 
 
+def limited(x: Any) -> Any:
+    """Differences of limited differences of a Laplacian, as weather models have them."""
+    near = x[2:, 1:-1] + x[:-2, 1:-1] + x[1:-1, 2:] + x[1:-1, :-2]
+    low = 4.0 * x[1:-1, 1:-1] - near
+    down, right = low[1:] - low[:-1], low[:, 1:] - low[:, :-1]
+    down = np.where(down * (x[2:-1, 1:-1] - x[1:-2, 1:-1]) > 0, 0, down)
+    right = np.where(right * (x[1:-1, 2:-1] - x[1:-1, 1:-2]) > 0, 0, right)
+    return down[1:, 1:-1] - down[:-1, 1:-1] + right[1:-1, 1:] - right[1:-1, :-1]
+
+
+@pytest.mark.parametrize(
+    ("f", "cached", "regions"),
+    [
+        (limited, False, 1),
+        (limited, True, 4),  # each is dearer than to store it
+        (lambda x: np.diff(x * 0.5), True, 1),
+        (lambda x: (lambda y: (y, y[1:] - y[:-1]))(x * 0.5), False, 2),  # the caller gets it
+        (lambda x: averaged(x, 30), False, 6),
+        (lambda x: np.diff(np.exp(np.sin(x))), True, 2),
+    ],
+)
+def test_in_c_windows_of_cheap_work_are_one_kernel_with_what_reads_them(
+    f: Any, cached: bool, regions: int, rng: Any
+) -> None:
+    """A cache of no bytes stands for arrays that are in none."""
+    rolling = replace(PASSES.rolling, cache=PASSES.rolling.cache if cached else 0)
+    context = Context(gathers=True, tuning=replace(PASSES, rolling=rolling))
+    _, after = alike(f, lambda graph: little_first(graph, context), rng.random((80, 90)))
+    assert sum(isinstance(e.op, Region) for e in fuse(after, context).eqns) == regions
+
+
 def test_small_arrays_are_turned_before_a_region_reads_them(rng: np.random.Generator) -> None:
     """Not those that are as large as its space, nor where the space is small."""
     tuning = replace(PASSES, turned=1 << 8)

@@ -77,6 +77,35 @@ def test_a_loop_of_no_rounds_is_not_run_by_what_is_computed_before_it():
     np.testing.assert_array_equal(f(np.zeros((3, 3)), XS), XS[0])
 
 
+@pytest.mark.parametrize("start", [lambda x: x, lambda x: np.zeros_like(x)])
+def test_a_carry_that_is_a_view_of_another_is_made_of_it_in_each_round(start):
+    """Also where the view is one of a view, where it is read after the loop, and in no rounds."""
+
+    def f(xs, count=6):
+        x = start(xs)
+        part = x[1:4]
+
+        def step(c, row):
+            x, head, turned = c
+            x = x + turned.T[:1] * row + head[0]
+            return (x, x[1:4], x[1:4].T), None
+
+        return lax.scan(step, (x, part, part.T), xs[:count])[0][::2]
+
+    for g in (f, lambda xs: f(xs, 0)):
+        _, (loop,) = trimmed(g, XS)
+        assert loop.carry == 1
+
+
+def test_a_carry_that_begins_as_something_else_stays():
+    def f(xs):
+        step = lambda c, row: ((c[0] + c[1].sum() * row, c[0][:2]), None)  # noqa: E731
+        return lax.scan(step, (xs, xs[2:4]), xs)[0][0]
+
+    _, (loop,) = trimmed(f, XS)
+    assert loop.carry == 2
+
+
 def test_easy_work_on_large_arrays_stays_in_a_loop_on_a_gpu():
     """Adam's step: both moments are made of one gradient, which each iteration reads in any case."""
 

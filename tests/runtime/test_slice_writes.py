@@ -11,6 +11,7 @@ from ge2.compile import compile_graph, writes
 
 rng = np.random.default_rng(0)
 U, V = rng.standard_normal((2, 9, 11))
+WIDE_U, WIDE_V = rng.standard_normal((2, 24, 70))
 
 
 def heat(u, v):
@@ -151,6 +152,93 @@ def test_random_writes_mean_the_same(seed):
     x = draw.standard_normal(12)
     for a, b in zip(ge2.jit(f)(x), f(x), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-13)
+
+
+# -------- Into arguments, and into carries: the first write, too, is made where it goes.
+
+
+def smoothed(u, v):
+    u[1:-1, 1:-1] += 0.1 * (v[2:, 1:-1] + v[:-2, 1:-1] - 2 * v[1:-1, 1:-1])
+
+
+def bordered(u, v):
+    u[1:-1] = 0.5 * (v[2:] - v[:-2])
+    u[0], u[-1] = 1.0, u[1]
+
+
+def red_black(u, v):
+    u[1:-1:2, 1:-1] = 0.25 * (u[:-2:2, 1:-1] + u[2::2, 1:-1] + v[1:-1:2, 1:-1])
+    u[2:-1:2, 1::3] = 0.25 * (u[1:-2:2, 1::3] + u[3::2, 1::3] + v[2:-1:2, 1::3])
+
+
+def leaps(u, v):
+    for t in range(9):
+        u[0] = v[t]
+        u[1:] -= 0.5 * (v[1:] - v[:-1])
+        v[:-1, :-1] -= 0.7 * (u[1:, :-1] - u[:-1, :-1] + v[:-1, :-1])
+
+
+def pools(u, v):
+    for _ in range(9):
+        v[1:-1, 1:-1] = 0.2 * (u[1:-1, :-2] + u[1:-1, 2:] + u[2:, 1:-1] + u[:-2, 1:-1])
+        u[1:-1, 1:-1] = 0.2 * (v[1:-1, :-2] + v[1:-1, 2:] + v[2:, 1:-1] + v[:-2, 1:-1])
+
+
+INTO = [smoothed, bordered, red_black, leaps, pools]
+
+
+@pytest.mark.parametrize("f", INTO, ids=lambda f: f.__name__)
+def test_what_is_written_into_an_argument_has_no_array_of_its_own(f):
+    given = [x.copy() for x in (WIDE_U, WIDE_V)]
+    assert ge2.jit(f).lower(*given).memory_analysis().arena <= 64
+
+
+def made_before(u, v):  # and written in another order
+    a, b = u[:4] * 2.0, v[4:8] + u[4:8]
+    u[4:8] = b
+    u[:4] = a
+
+
+def crossed(u, v):
+    a, b = u[:4] * 2.0, u[4:8] + u[:4]
+    u[4:8] = b
+    u[:4] = a + u[4:8]
+
+
+def read_before_it_is_written(u, v):
+    a = v[1:5] * 2.0
+    b = u[1:5] * v[2:6]
+    u[1:5] = a
+    v[0:4] = b
+
+
+def read_after_it_is_written(u, v):
+    u[1:-1] = v[1:-1] * 2.0
+    v[1:-1] = u[:-2] + u[2:]
+
+
+def places(u, v):  # which may be out of range, when something is written
+    a = v[1:5] * 2.0
+    b = u[0, (v[0] * 0).astype(int)]
+    u[1:5] = a
+    v[0] = b
+
+
+@pytest.mark.parametrize("apart", [False, True], ids=["plain", "strided"])
+@pytest.mark.parametrize(
+    "f",
+    [*INTO, made_before, crossed, read_before_it_is_written, read_after_it_is_written, places],
+    ids=lambda f: f.__name__,
+)
+def test_writes_into_arguments_mean_the_same_wherever_those_lie(f, apart):
+    """An argument that is not in C order is made beside, and what a step does not write is copied."""
+    given, wanted = [x.copy() for x in (WIDE_U, WIDE_V)], [WIDE_U.copy(), WIDE_V.copy()]
+    if apart:
+        given = [np.repeat(np.repeat(x, 2, 0), 2, 1)[::2, ::2] for x in given]
+    ge2.jit(f)(*given)
+    f(*wanted)
+    for a, b in zip(given, wanted, strict=True):
+        np.testing.assert_array_equal(a, b)
 
 
 def shallow(u, v):

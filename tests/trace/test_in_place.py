@@ -152,6 +152,14 @@ def method(name: str, *args: Any) -> Callable[[Any, Any], Any]:
     return step
 
 
+def reshape(shape: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:
+    def step(a: Any, b: Any) -> Any:
+        a.shape = shape(a)
+        return a
+
+    return step
+
+
 def into(f: Callable[..., Any], *args: Any, **more: Any) -> Callable[[Any, Any], Any]:
     def step(a: Any, b: Any) -> Any:
         f(*[{"a": a, "b": b}.get(x, x) if isinstance(x, str) else x for x in args], **more, out=a)
@@ -185,6 +193,9 @@ WRITE: dict[str, Callable[[Any, Any], Any]] = {
     "np.cumsum(b, out=a)": running,
     "np.copyto(a, b)":     lambda a, b: (np.copyto(a, b), a)[1],
     "np.put(a, [0], 5)":   lambda a, b: (np.put(a, [0], 5.0), a)[1],
+    "a.shape = -1":        reshape(lambda a: -1),
+    "a.shape = 1, -1, 1":  reshape(lambda a: (1, -1, 1)),
+    "a.shape = reversed":  reshape(lambda a: a.shape[::-1]),
     "np.fill_diagonal(a)": lambda a, b: (np.fill_diagonal(a.reshape(*a.shape[:2]), 9.0), a)[1],
 }
 # fmt: on
@@ -392,6 +403,37 @@ def test_a_numpy_scalar_argument_is_bound_anew_and_an_array_without_axes_is_prot
     assert grad(f)(np.float64(2.0)) == 5.0
     with pytest.raises(InPlaceError, match="would change the caller's array"):
         grad(f)(np.array(2.0))
+
+
+def test_an_array_made_inside_takes_another_shape_and_its_views_keep_theirs() -> None:
+    def f(x: Any) -> Any:
+        y, z = x * 2, np.zeros((2, 6))
+        row = y[1]
+        y.shape = z.shape = 4, 3
+        y[0, 2], row[0] = 7.0, 9.0
+        z[3] = y[1]
+        y.shape = -1
+        return y, row, z
+
+    x = np.arange(12.0).reshape(3, 4)
+    for found, wanted in zip(ge2.jit(f)(x), f(x), strict=True):
+        np.testing.assert_array_equal(found, wanted, strict=True)
+
+
+def test_an_array_keeps_its_shape_where_numpys_would_or_where_the_caller_has_it() -> None:
+    def crossed(x: Any) -> None:
+        y = x.copy().T
+        y.shape = 6
+
+    def theirs(x: Any) -> None:
+        x.shape = 6
+
+    def scalar(x: Any) -> None:
+        x.sum().shape = (1,)
+
+    for f in (crossed, theirs, scalar):
+        with pytest.raises(InPlaceError, match=r"(?s)x\.shape = value.*try  x = x\.reshape"):
+            ge2.jit(f)(np.ones((2, 3)))
 
 
 def test_a_reshape_that_may_be_a_copy_is_an_error_only_if_it_matters() -> None:

@@ -89,12 +89,26 @@ def of_results(branch: Graph, kept: Sequence[int], first: Sequence[int]) -> Grap
     return without_dead_code(Graph(tuple(inputs), eqns, outputs, branch.consts))
 
 
+def is_view_of(a: Atom, x: Atom, op: Op, makers: Mapping[Var, Eqn]) -> bool:
+    """True if a value is known to be a view of another: that equation made it, or both are one number."""
+    made, of = (makers.get(v) if isinstance(v, Var) else None for v in (a, x))
+    if made is None:
+        return False
+    if made.op == op and made.inputs[0] is x:
+        return True
+    numbers = [e for e in (made, of) if e and isinstance(e.op, BroadcastInDim) and not e.op.dims]
+    return len(numbers) == 2 and numbers[0].inputs == numbers[1].inputs
+
+
 def by_rows(eqn: Eqn) -> bool:
     """True if it is a matrix times a vector."""
     op = eqn.op
     if not isinstance(op, DotGeneral) or [a.type.ndim for a in eqn.inputs] != [2, 1]:
         return False
     return op.contract == ((1,), (0,))
+
+
+VIEWS = (Slice, Reshape, Transpose)
 
 
 @final
@@ -123,6 +137,7 @@ class Scan:
 
     def run(self) -> list[Eqn]:
         self.results = [(a, v) for a, v in self.results if v in self.read]
+        views = self.views_of_carries()
         self.drop_carries()
         self.unchanged()
         self.filled()
@@ -130,7 +145,7 @@ class Scan:
         self.turn()
         after = late(self)
         self.drop_inputs()
-        return [*self.before, self.made(), *after]
+        return [*self.before, self.made(), *views, *after]
 
     def outputs(self) -> list[Atom]:
         return [*(out for _, _, out, _ in self.carry), *(a for a, _ in self.results)]
@@ -139,6 +154,32 @@ class Scan:
         """The inputs of an iteration that some of its outputs depend on."""
         graph = without_dead_code(Graph(self.body.inputs, self.body.eqns, tuple(outputs)))
         return {a for e in graph.eqns for a in e.inputs} | set(outputs)
+
+    def views_of_carries(self) -> list[Eqn]:
+        """Makes carries that are a part of another one, or that one under another shape, before all
+        iterations and after each, views of it: a round need not copy them. Returns the equations of
+        those that are read after the loop.
+        """
+        order, made, after = {e: n for n, e in enumerate(self.body.eqns)}, list[Eqn](), list[Eqn]()
+        makers = makers_of(self.body)
+        views = [
+            (c, e)
+            for c in self.carry
+            if isinstance(c[2], Var) and (e := makers.get(c[2])) and isinstance(e.op, VIEWS)
+        ]
+        known, source = {c[2]: c for c in reversed(self.carry)}, self.eqn.source
+        for carry, maker in sorted(views, key=lambda pair: -order[pair[1]]):  # views of views first
+            inner, start, _, result = carry
+            whole = known.get(maker.inputs[0])
+            if whole is None or not is_view_of(start, whole[1], maker.op, self.makers):
+                continue
+            self.carry.remove(carry)
+            made.insert(0, Eqn(maker.op, (whole[0],), (inner,), source))
+            if result in self.read:
+                self.read.add(whole[3])
+                after.insert(0, Eqn(maker.op, (whole[3],), (result,), source))
+        self.body = replace(self.body, eqns=(*made, *self.body.eqns)) if made else self.body
+        return after
 
     def drop_carries(self) -> None:
         """Drops the carries that are read neither after the loop nor by what is."""

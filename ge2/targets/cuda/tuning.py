@@ -291,9 +291,7 @@ class Scatters:
     short: int = 64
     # and of places that are no more than these for each update
     sparse: int = 2
-    # elements of updates from which on the range of all exponents is looked at: 2^23 of float32 into
-    # 2^20 places took an H200 109 us for an exponent of each place
-    ranged: int = 1 << 18
+    ranged: int = 1 << 18  # elements of updates whose range of exponents is looked at
     # copies of sums at most, all of which are at no more addresses: one atomic a clock for each
     copies: int = 32
     addresses: int = 1 << 16
@@ -307,20 +305,16 @@ class Scatters:
     shared_held: int = 168
     ranges: int = 8
     left: float = 0.33  # times as long as going through an update, for a sum that a block leaves
-    # Seconds, as 2^17 to 2^23 updates of 1 to 64 float32 and float64 took on an H200
-    # (benchmarks/results/gpu-20261129-4.txt), of: an element that an atomic of global memory takes in;
-    # an update whose place is found, and one that has an exponent noted there before; an element that
-    # blocks go through for a range of sums; an update and a digit of its place; a comparison of two
-    # places; an update that is read in the order of places, alone and of a row
-    atomic: float = 0.9e-11
-    place: float = 0.8e-11
-    noted: float = 2.1e-11
-    shared: float = 1.2e-11
-    digit: float = 3.9e-11
-    compared: float = 1.5e-13
-    run: float = 2.2e-11
-    row: float = 7e-11
-    cleared_bytes: float = 4e12  # of sums, that are cleared and read in a second
+    # seconds, as 17 sizes took on an H200 (benchmarks/results/gpu-20261129-4.txt), of
+    atomic: float = 0.9e-11  # an element that an atomic of global memory takes in
+    place: float = 0.8e-11  # an update whose place is found,
+    noted: float = 2.1e-11  # where an exponent is noted before
+    shared: float = 1.2e-11  # an element that blocks go through for a range of sums
+    digit: float = 3.9e-11  # a digit of the place of an update
+    compared: float = 1.5e-13  # two places that are compared
+    run: float = 2.2e-11  # an update that is read in the order of places,
+    row: float = 7e-11  # or a row of them
+    cleared_bytes: float = 4e12  # bytes of sums, that are cleared and read, in a second
     busy: int = 2  # updates of a block for each sum of whole numbers, which it adds to the result
 
 

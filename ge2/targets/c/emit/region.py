@@ -486,19 +486,16 @@ class Writer(Statements):
         block = self.axes.blocks[loop.spec.axes[0]] if loop.spec.role == "panel" else 0
         first, *rest = loop.spec.axes
         letter = self.places.letters[first]
-        head: tuple[Text, ...]
         if block:
             head = (Text(f"const int64_t {letter}0 = {letter}s * {block};"), self.width(first))
-        elif rest:
-            other, inner = self.places.letters[rest[0]], self.places.extent(rest[0])
-            head = (
-                Text(
-                    f"const int64_t {letter} = {letter}s / {inner}, {other} = {letter}s % {inner};"
-                ),
-            )
-        else:
+            return [For(f"{letter}s", "from", "to", (*head, *self.inside(loop)))]
+        if not rest:
             return self.walk(loop, letter, "from", "to")
-        return [For(f"{letter}s", "from", "to", (*head, *self.inside(loop)))]
+        other, n = self.places.letters[rest[0]], self.places.extent(rest[0])
+        # one division for all lines: for each it takes as long as ten elements
+        begin = Text(f"int64_t {letter} = to ? from / {n} : 0, {other} = to ? from % {n} : 0;")
+        on = Text(f"if (++{other} == {n}) {other} = 0, {letter}++;")
+        return [begin, For(f"{letter}s", "from", "to", (*self.inside(loop), on))]
 
     def volume(self, w: Work) -> int:
         return math.prod(self.axes.sizes[a] for a in w.axes)

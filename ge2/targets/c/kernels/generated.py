@@ -351,7 +351,9 @@ class CUpdateSlice(Generated):
         op, (x, u) = problem.op, problem.inputs
         assert isinstance(op, UpdateSlice)
         if (0, 1) in problem.shared and (0, 0) not in problem.shared:  # u was made there
-            return moved(copied_around(x, op.start, u.shape, ins[0], outs[0]), caps)
+            around = copied_around(x, op.start, u.shape, op.step, ins[0], outs[0])
+            rest = moved(around, caps)
+            return replace(rest, kernels=tuple(map(unless_same, rest.kernels)))
         kernels = []
         if (0, 0) not in problem.shared:
             kernels.append(unless_same(copying(x, x, ins[0], outs[0], caps)))

@@ -412,7 +412,8 @@ class CudaUpdateSlice(Cuda):
         assert isinstance(op, UpdateSlice)
         whole, there = (0, 0) in problem.shared, (0, 1) in problem.shared
         if there and not whole:
-            return moved(copied_around(x, op.start, u.shape, ins[0], outs[0]), chip)
+            around = copied_around(x, op.start, u.shape, op.step, ins[0], outs[0])
+            return moved(around, chip)
         first = () if whole else copying(x, x, ins[0], outs[0], chip).kernels
         to = outs[0].part(op.start, op.step)
         then = copying(u, u, ins[1], to, chip).kernels if u.size and not there else ()
