@@ -226,7 +226,7 @@ def test_the_largest_of_long_lines_are_found_in_parts() -> None:
     assert only(lambda x: lax.top_k(x, 3)[0], array(2, 1 << 17)) == [
         "not ranked by a few threads: a line has 131072 elements, more than 128",
         "not a block for each line: lines are long, and too few for all multiprocessors",
-        "in 8 parts of each line",
+        "in 16 parts of each line",
     ]
 
 

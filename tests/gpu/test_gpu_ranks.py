@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import ge2
-from tests.passes.test_few_ranks import CASES, line
+from tests.passes.test_few_ranks import CASES, LONG_CASES, line
 
 pytestmark = pytest.mark.gpu
 
@@ -60,3 +60,17 @@ def test_they_are_those_of_numpy(n: int, dtype: Any) -> None:
         pairs = zip(ge2.tree.leaves(found), ge2.tree.leaves(function(x)), strict=True)
         for y, wanted in pairs:
             np.testing.assert_array_equal(y.get(), wanted)
+
+
+@pytest.mark.parametrize("shape", [(1, 128_000), (32, 128_000), (150, 70_001)])
+@pytest.mark.parametrize("name", LONG_CASES)
+def test_a_few_of_long_rows(
+    cp: Any, name: str, shape: tuple[int, int], rng: np.random.Generator
+) -> None:
+    """Rows of numbers, of many equal ones, of one alone, and with NaN."""
+    x = rng.standard_normal(shape, np.float32)
+    x[1::4], x[2::8], x[3::16, ::1000] = np.round(x[1::4]), 1.0, np.nan
+    found = ge2.jit(LONG_CASES[name])(cp.asarray(x))
+    pairs = zip(ge2.tree.leaves(found), ge2.tree.leaves(LONG_CASES[name](x)), strict=True)
+    for y, w in pairs:
+        np.testing.assert_array_equal(y.get(), w)
