@@ -14,16 +14,18 @@ from typing import Any
 
 import numpy as np
 
-from ge2.base.arrays import BOOL
+from ge2.base.arrays import BOOL, INEXACT
 from ge2.base.errors import InPlaceError, NoRuleError, OutOfBoundsError, ShapeError, TypeRuleError
 from ge2.base.source import here
 from ge2.ir import type_of
 from ge2.numpy import axes as reductions
+from ge2.numpy import elementwise as e
 from ge2.numpy.access import getitem
 from ge2.numpy.access.at import ASSOCIATIVE, INVERSE, LOGICAL, combined, segmented
 from ge2.numpy.access.selecting import write
 from ge2.numpy.axes import UNSET, finish, is_set, scans, wide
-from ge2.numpy.composite import choose_by, concatenate, known_elements, stack
+from ge2.numpy.composite import all_of, choose_by, concatenate, known_elements, stack, where
+from ge2.numpy.creation import zeros
 from ge2.numpy.elementwise import UFUNCS
 from ge2.numpy.promotion import (
     Axes,
@@ -266,7 +268,7 @@ def accumulating(f: Function) -> Function:
 
 
 def of_slices(ufunc: np.ufunc) -> Function:
-    """`ufunc.reduceat`: of each slice between two indices, which must be known."""
+    """`ufunc.reduceat`: of each slice between two indices."""
 
     def reduceat(
         array: Any, indices: Any, axis: int = 0, dtype: Any = None, out: Any = None
@@ -279,12 +281,15 @@ def of_slices(ufunc: np.ufunc) -> Function:
         else:
             x = cast(x, wide(type_of(x).dtype))
         at = one_axis(axis, type_of(x).ndim, x)
-        starts, n = known_starts(name, indices), type_of(x).shape[at]
+        starts, n = known_elements(indices), type_of(x).shape[at]
+        line = moveaxis(x, at, 0)
+        if starts is None:
+            return moveaxis(of_traced_slices(ufunc, line, indices), 0, at)
+        starts = np.asarray(starts, np.intp)
         if starts.size and not 0 <= starts.min() <= starts.max() < n:
             raise OutOfBoundsError(
                 f"index {starts.max()} out-of-bounds in {name} [0, {n})", where=here()
             )
-        line = moveaxis(x, at, 0)
         ends = np.append(starts, n)[1:]
         lengths = np.maximum(ends - starts - 1, 0)
         segment = np.repeat(np.arange(len(starts)), lengths)
@@ -297,14 +302,29 @@ def of_slices(ufunc: np.ufunc) -> Function:
     return reduceat
 
 
-def known_starts(name: str, indices: Any) -> Any:
-    starts = known_elements(indices)
-    if starts is None:
-        what = f"{name}: the lengths of the slices depend on indices, which are traced"
-        raise NoRuleError(
-            what, where=here(), fix="np.add.at(y, segment, x), with the number of the slice of each"
-        )
-    return np.asarray(starts, np.intp)
+def of_traced_slices(ufunc: np.ufunc, line: Any, indices: Any) -> Any:
+    """Of slices along the first axis whose indices are traced, and rise: of others it is an
+    IndexError when the program runs, on the CPU, and no number elsewhere.
+
+    An element is of the last slice that has begun; those that begin one are there already, and
+    they and those before the first slice are put into a further one, which is dropped.
+    """
+    starts = array(indices)
+    t, m = type_of(line), type_of(starts).size
+    n = t.shape[0]
+    if not m or not n:
+        return getitem(line, starts)
+    rises = all_of(e.less_equal(getitem(starts, slice(0, m - 1)), getitem(starts, slice(1, m))))
+    inside = e.logical_and(rises, e.greater_equal(starts, 0))
+    y = getitem(line, where(inside, starts, n))
+    if t.dtype in INEXACT:
+        y = where(rises, y, np.array(np.nan, t.dtype))
+    begun = combined(np.add, zeros(n, np.int64), starts, 1)
+    segment = e.subtract(scans.cumsum(begun), 1)
+    apart = e.logical_or(e.greater(begun, 0), e.less(segment, 0))
+    segment = where(apart, m, segment)
+    longer = concatenate([y, getitem(line, slice(0, 1))])
+    return getitem(combined(ufunc, longer, segment, line), slice(0, m))
 
 
 def outer(ufunc: np.ufunc) -> Function:

@@ -31,6 +31,7 @@ from ge2.ir import (
     Batched,
     Cotangents,
     Dims,
+    Eqn,
     Flags,
     Lowering,
     Op,
@@ -171,6 +172,14 @@ class DotGeneral(Op):
         y = a.dot(b, *pairs, precision=self.precision, out=None if out == a.dtype else out)
         got = [*batch, *(n for n in (*names_a, *names_b) if n not in shared)]
         return y.reorder(places(got, names_y))
+
+
+def is_outer(eqn: Eqn) -> bool:
+    """True of products of which each element is one: the derivative of a product of vectors."""
+    op = eqn.op
+    if not isinstance(op, DotGeneral) or op.contract[0] or op.precision in ("tf32", "bf16"):
+        return False
+    return {x.type.dtype for x in (*eqn.inputs, *eqn.outs)} in ({FLOAT32}, {FLOAT64})
 
 
 def sizes(x: Any, axes: Dims) -> Dims:

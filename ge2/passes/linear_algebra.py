@@ -16,7 +16,7 @@ from ge2.base.record import record
 from ge2.base.source import Source
 from ge2.ir import ArrayType, Atom, Dims, Eqn, Graph, Op, Var, applied, makers_of, renamed
 from ge2.ir.graph import DIVISION, without_dead_code
-from ge2.ops.dot import DotGeneral
+from ge2.ops.dot import DotGeneral, is_outer
 from ge2.ops.elementwise import ADD, MUL, ConvertElementType
 from ge2.ops.graphs.loops import ScanLoop
 from ge2.ops.linalg import Linalg, Solve
@@ -57,15 +57,13 @@ def products_to_sums(graph: Graph, context: Context = NOTHING) -> Graph:
 def is_sum(eqn: Eqn, tuning: ProductsToSums) -> bool:
     """True for a product that is worth a reduction."""
     op = eqn.op
-    if not isinstance(op, DotGeneral):
-        return False
+    if not isinstance(op, DotGeneral) or not op.contract[0]:
+        return is_outer(eqn)
     a, b = (x.type for x in eqn.inputs)
     out = eqn.outs[0].type.dtype
     whole = {a.dtype, out} <= INTEGERS
     if not whole and (a.dtype not in (FLOAT32, FLOAT64, *HALF) or out not in (a.dtype, FLOAT32)):
         return False
-    if not op.contract[0]:
-        return is_outer(eqn)
     free_a, free_b = op.free(a, b)
     rows, columns = math.prod(a.shape[i] for i in free_a), math.prod(b.shape[i] for i in free_b)
     terms = math.prod(a.shape[i] for i in op.contract[0])
@@ -78,14 +76,6 @@ def is_sum(eqn: Eqn, tuning: ProductsToSums) -> bool:
         return False  # tensor cores are for such
     few = result <= tuning.few and terms >= tuning.long
     return few and result * terms <= tuning.most
-
-
-def is_outer(eqn: Eqn) -> bool:
-    """True of products of which each element is one: the derivative of a product of vectors."""
-    op = eqn.op
-    if not isinstance(op, DotGeneral) or op.contract[0] or op.precision in ("tf32", "bf16"):
-        return False
-    return {x.type.dtype for x in (*eqn.inputs, *eqn.outs)} in ({FLOAT32}, {FLOAT64})
 
 
 @final
@@ -223,17 +213,13 @@ def tiny_products(graph: Graph, context: Context = NOTHING) -> Graph:
 
 
 def thin_products(graph: Graph, context: Context = NOTHING) -> Graph:
-    """The same of products of few terms alone that are read once, for a processor, which has loops
-    for tiny ones; and of those that have no sums.
-    """
+    """The same, in C, of products of few terms alone that are read once, and of those without sums."""
     makers = makers_of(graph)
     outer = {id(e): lambda e: Sums(e, makers).eqns() for e in graph.eqns if is_outer(e)}
     found = products_of_few_terms(graph, context.tuning.thin_products)
-    if not found:
-        return with_sums(graph, outer)
     reads = Counter[Atom](a for e in graph.eqns for a in e.inputs)
-    once = (e for e in found if reads[e.outs[0]] == 1 and is_by_rows(e, makers))
-    return with_sums(graph, {**outer, **{id(e): by_terms for e in once}})
+    once = [e for e in found if reads[e.outs[0]] == 1 and is_by_rows(e, makers)]
+    return with_sums(graph, {**outer, **dict.fromkeys(map(id, once), by_terms)})
 
 
 def is_by_rows(eqn: Eqn, makers: Makers) -> bool:

@@ -467,13 +467,13 @@ class Windowed:
         self.eqns, self.met = [], False
         self.made.clear()
         try:
-            terms = [
-                self.at(x, dict(zip(op.axes, place, strict=True)))
-                for place in product(*map(range, places))
-            ]
+            terms = list[Atom]()
+            for place in product(*map(range, places)):
+                terms.append(self.at(x, dict(zip(op.axes, place, strict=True))))
+                # one place reads windows if any does
+                if not self.met or len(self.eqns) > tuning.written:
+                    return None
         except Unfit:
-            return None
-        if not self.met or len(self.eqns) > tuning.written:
             return None
         total = terms[0]
         for term in terms[1:]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from inspect import isclass
 from operator import index
 from typing import Any, NoReturn
@@ -19,7 +19,17 @@ from ge2.numpy.access.selecting import MovingSlice, in_tuple, resolved
 from ge2.numpy.promotion import as_dtype, check_casting, checked_order
 from ge2.numpy.rare import view as bits_as
 from ge2.ops import ArrayMethods
-from ge2.trace.selected import Flat, Selected, masked, moving_slice, places
+from ge2.trace.selected import (
+    Selected,
+    alike,
+    at_chosen,
+    masked,
+    moving_slice,
+    names_one,
+    places,
+    stands_for_mask,
+)
+from ge2.trace.views import Flat
 
 # its functions come back through `__array_function__`, of which its stubs know nothing
 np: Any = numpy
@@ -338,6 +348,9 @@ class Operators(ArrayMethods):
 
     def __getitem__(self, key: Any) -> Any:
         key = resolved(key)
+        chosen = at_chosen(self, key)
+        if chosen is not None:
+            return chosen
         part = masked(self, key)
         if part is not None:
             return part.select(self)
@@ -355,8 +368,11 @@ class Operators(ArrayMethods):
                 f"'{python_type(self.type.dtype).__name__}' object does not support item assignment"
             )
         key = resolved(key)
-        part = masked(self, key)
-        if part is not None:
+        new = put_at_chosen(self, key, (value,), gnp.setitem)
+        part = masked(self, key) if new is None else None
+        if new is not None:
+            self._replace(new, "x[i[mask]] = value")
+        elif part is not None:
             self._replace(part.written(self, value), "x[mask] = value")
         elif type(value) is Selected:
             raise value.error()
@@ -411,6 +427,32 @@ class Operators(ArrayMethods):
                 what, where=here(), fix="x = value, or np.copy(x) for an array of no axes"
             )
         self.write(value, what)  # type: ignore[attr-defined]
+
+
+def put_at_chosen(x: Any, key: Any, values: tuple[Any, ...], put: Callable[..., Any]) -> Any:
+    """`x` after `x[i[mask], j[mask]] = values`, or `ufunc.at` of it; None of a key without indices
+    that a mask chooses. Those that it does not choose name a further row, which is dropped then.
+    """
+    parts = in_tuple(key)
+    first = next((p for p in parts if type(p) is Selected), None)
+    if first is None or stands_for_mask(parts):
+        return None
+    mask, left, n = first.mask, x.ndim - len(parts), len(x)
+    chosen = [(p, 0) for p in parts if not names_one(p)]
+    chosen += [(v, left) for v in values if type(v) is Selected]
+    fits = parts[0] is first and all(
+        type(p) is Selected and alike(p.mask, mask) and not p.before and p.after() == after
+        for p, after in chosen
+    )
+    if not fits or not n or any(type(v) is not Selected and np.ndim(v) > left for v in values):
+        raise first.error()
+    i = parts[0].values.astype(np.int64)
+    i = gnp.where(i < 0, i + n, gnp.where(i < n, i, i + 1))  # an index outside stays outside
+    others = [gnp.where(mask, p.values, 0) if type(p) is Selected else p for p in parts[1:]]
+    at = (gnp.where(mask, i, n), *others)
+    longer = gnp.concatenate([x, x[:1]])
+    given = [v.elements if type(v) is Selected else v for v in values]
+    return put(longer, at, *given)[:n]
 
 
 def part(x: Any, of: Any, keeps: bool) -> Any:

@@ -17,6 +17,7 @@ from ge2.base.tracebacks import CALLS, hides, hides_methods, is_raise
 from ge2.ir import current, is_traced, type_of
 from ge2.numpy.elementwise import UFUNCS
 from ge2.trace import concrete
+from ge2.trace.operators import put_at_chosen
 from ge2.trace.views import settled
 
 # ------------------------------------------------------------------------------------------ absent
@@ -260,6 +261,8 @@ def special_ufunc(
         raise missing(special.full_name(ufunc))
     if method != "__call__":
         call = gnp.ufunc_method(ufunc, method)
+        if method == "at" and is_traced(inputs[0]):
+            return put_in_place(call, *inputs)
         if method in ("reduce", "accumulate") and ufunc in (np.add, np.multiply):
             more |= summed_as(out, inputs[0], more)
         return (
@@ -271,6 +274,20 @@ def special_ufunc(
         return call(*inputs, **more)
     mask, casting = more.pop("where", True), more.get("casting", "same_kind")
     return written(out, call(*inputs, **more), ufunc.__name__, mask, casting=casting)
+
+
+def put_in_place(call: Callable[..., Any], x: Any, key: Any, *values: Any) -> None:
+    """`ufunc.at`, also at indices that a traced mask chooses."""
+
+    def put(longer: Any, *given: Any) -> Any:
+        call(longer, *given)
+        return longer
+
+    new = put_at_chosen(x, key, values, put)
+    if new is None:
+        call(x, key, *values)
+    else:
+        x[...] = new
 
 
 def summed_as(out: Any, x: Any, more: dict[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ the first chosen element, so that no NaN of an element that was not chosen reach
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any, Final, final
 
 import numpy as np
@@ -24,12 +24,12 @@ from ge2.base.errors import (
 )
 from ge2.base.source import here
 from ge2.base.tracebacks import hides_methods
-from ge2.ir import Atom, Dims, Literal, Var, is_traced, type_of
+from ge2.ir import Atom, Dims, Literal, Var, is_traced
 from ge2.numpy.access import as_mask, taken_in_turn
-from ge2.numpy.access.selecting import MovingSlice, harmless, in_tuple
+from ge2.numpy.access.selecting import MovingSlice, harmless, in_tuple, resolved
 from ge2.numpy.composite import known_elements
 from ge2.numpy.elementwise import UFUNCS
-from ge2.numpy.promotion import all_axes, array, cast
+from ge2.numpy.promotion import all_axes
 from ge2.trace.concrete import fix_of, knowable
 
 BINARY = {
@@ -208,7 +208,27 @@ class Selected:
     def __getitem__(self, key: Any) -> Any:
         if type(key) is int and key in (0, -1) and not self.before and self.mask.size:
             return self.first(key == -1)
-        raise self.error()
+        return self.along_others(resolved(key))
+
+    def along_others(self, key: Any) -> Selected:
+        """The elements at an index of another axis than that of the chosen: `x[:, mask][order]`."""
+        parts, n, ndim = in_tuple(key), self.mask.ndim, self.before + 1 + self.after()
+        dots = [i for i, p in enumerate(parts) if p is Ellipsis]
+        if len(parts) - len(dots) > ndim or len(dots) > 1:
+            raise self.error()
+        i = dots[0] if dots else len(parts)
+        filling = [slice(None)] * (ndim - len(parts) + len(dots))
+        parts = (*parts[:i], *filling, *parts[i + 1 :])
+        rest = (*parts[: self.before], *parts[self.before + 1 :])
+        kept = [1 if type(p) is slice else axes_for(p) for p in rest]
+        if parts[self.before] != slice(None) or None in kept:
+            raise self.error()
+        if sum(type(p) is not slice for p in rest) > 1:
+            raise self.error()
+        values = gnp.getitem(self.values, (*[slice(None)] * n, *rest))
+        new = Selected(values, self.mask, self.error, sum(kept[: self.before]))  # type: ignore[arg-type]
+        new.computed = self.computed
+        return new
 
     def __setitem__(self, key: Any, value: Any) -> None:
         raise self.error()
@@ -294,6 +314,48 @@ def places(x: Any) -> tuple[Selected, ...]:
     )
     grid = gnp.indices(mask.shape)
     return tuple([Selected(grid[i], mask, error, 0, i) for i in range(mask.ndim)])
+
+
+def axes_for(part: Any) -> int | None:
+    """How many axes an integer or an array of integers leaves of the one that it indexes; None of
+    other indices.
+    """
+    if part is None or isinstance(part, Selected | MovingSlice | bool):
+        return None
+    x = part if is_traced(part) else np.asarray(part)
+    return x.ndim if x.dtype in INTEGERS else None
+
+
+def stands_for_mask(parts: tuple[Any, ...]) -> bool:
+    """True if the indices are those along all axes of a mask, in turn, which it chooses."""
+    chosen = [p for p in parts if type(p) is Selected]
+    return [p.axis for p in chosen] == [*range(chosen[0].mask.ndim)]
+
+
+def at_chosen(x: Any, key: Any) -> Selected | None:
+    """`x[i[mask], j[mask]]`: what indices that a mask chooses name in another array, which is as
+    many; None of a key without such indices, and of those which stand for the mask itself.
+    """
+    parts = in_tuple(key)
+    chosen = [p for p in parts if type(p) is Selected]
+    if not chosen or stands_for_mask(parts):
+        return None
+    at = [i for i, p in enumerate(parts) if type(p) is Selected or names_one(p)]
+    first, rest = chosen[0], [p for i, p in enumerate(parts) if i not in at]
+    mask, n = first.mask, first.mask.ndim
+    fits = at[-1] - at[0] + 1 == len(at) and all(p is ... or type(p) is slice for p in rest)
+    plain = all(
+        alike(p.mask, mask) and not (p.before or p.after()) and p.values.dtype in INTEGERS
+        for p in chosen
+    )
+    if not fits or not plain or 0 in x.shape:
+        raise first.error()
+    # 0 is no index outside
+    inside = [gnp.where(mask, p.values, 0) if type(p) is Selected else p for p in parts]
+    y = gnp.getitem(x, tuple(inside))
+    before = at[0] if ... not in parts[: at[0]] else x.ndim - len(parts) + at[0]
+    y = gnp.moveaxis(y, range(before, before + n), range(n)) if before else y
+    return Selected(y, mask, first.error, before)
 
 
 def with_masks(key: Any) -> Any:
@@ -424,76 +486,6 @@ def mask_in(key: Any) -> Any:
     """The traced mask that a key consists of, unless its elements are known; else None."""
     mask = as_mask(key)
     return mask if mask is not None and known_elements(mask) is None else None
-
-
-# -------------------------------------------------------------------------------------------- flat
-# `x.flat`: the elements of a traced array in a row, to read, write and go through.
-
-
-@final
-@hides_methods
-class Flat:
-    """The elements of `base`, as `numpy.flatiter`:
-
-    `x.flat[i]` is a copy, `x.flat[i] = v` writes to `x`.
-    """
-
-    __slots__ = ("at", "base")
-
-    def __init__(self, base: Any) -> None:
-        self.base, self.at = base, 0
-
-    def line(self) -> Any:
-        return gnp.reshape(self.base, (self.base.type.size,)).__copy__()
-
-    def __getitem__(self, key: Any) -> Any:
-        y = gnp.getitem(self.line(), key)
-        return y.__copy__() if hasattr(y, "cell") else y
-
-    def __setitem__(self, key: Any, value: Any) -> None:
-        line = self.line()
-        n = (
-            gnp.getitem(np.empty(line.type.shape, np.int8), key).size
-            if known(key)
-            else type_of(array(key)).size
-        )
-        new = gnp.setitem(line, key, repeated(cast(array(value), line.type.dtype), n))
-        self.base[...] = gnp.reshape(new, self.base.type.shape)
-
-    def __len__(self) -> int:
-        return int(self.base.type.size)
-
-    def __iter__(self) -> Iterator[Any]:
-        self.at = 0
-        return self
-
-    def __next__(self) -> Any:
-        if self.at >= len(self):
-            raise StopIteration
-        self.at += 1
-        return self[self.at - 1]
-
-    def copy(self) -> Any:
-        return self.line()
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
-        return np.asarray(self.line(), dtype)
-
-    def __repr__(self) -> str:
-        return f"<{self.base.label()}.flat>"
-
-
-def known(key: Any) -> bool:
-    return not hasattr(key, "type")
-
-
-def repeated(value: Any, n: int) -> Any:
-    """The elements of a value, over again until there are `n`."""
-    line = gnp.reshape(value, (type_of(value).size,))
-    size = type_of(line).size
-    if size == 1 or not n:
-        return gnp.getitem(line, slice(0, 1)) if size else line
-    return gnp.getitem(line, np.arange(n) % size)
 
 
 # ----------------------------------------------------------------------------------------- lengths

@@ -10,6 +10,7 @@ import pytest
 
 import ge2
 from ge2 import lax
+from ge2.base.config import config
 from ge2.test_util import check_grads
 
 X = np.arange(20.0).reshape(4, 5)
@@ -151,3 +152,115 @@ def test_known_places_and_choices() -> None:
 def test_what_is_refused(f: Callable[[], Any], error: type[Exception], says: str) -> None:
     with pytest.raises(error, match=says):
         f()
+
+
+# -------- Indices that a traced mask chooses, and reductions between traced indices.
+
+IMAGE = np.linspace(-1, 1, 30).reshape(5, 6)
+ROWS, COLUMNS = np.array([[-2, 0, 4], [7, 2, 3]]), np.array([[5, -1, 0], [1, 6, 2]])
+OUTSIDE = np.full((2, 3), -100)
+
+
+def sampled(x: Any, i: Any, j: Any) -> Any:
+    inside = (i >= 0) & (i < x.shape[0]) & (j >= 0) & (j < x.shape[1])
+    y = np.zeros(i.shape)
+    y[inside] += 2 * x[i[inside], j[inside]]
+    return y
+
+
+def rows(x: Any, i: Any, j: Any) -> Any:
+    inside = (i >= 0) & (i < x.shape[0])
+    y = np.zeros((*i.shape, x.shape[1]))
+    y[inside] = np.sin(x[i[inside]])
+    return y
+
+
+def columns(x: Any, i: Any, j: Any) -> Any:
+    inside = (j >= 0) & (j < x.shape[1])
+    y = np.zeros((x.shape[0], *j.shape))
+    y[..., inside] = x[:, j[inside]] * 3
+    return y
+
+
+def places(x: Any, i: Any, j: Any) -> Any:
+    p, q = np.nonzero(x > 0)
+    y = np.zeros_like(x)
+    y[p, q] = x[0][q] + x[(p + 1) % 5, q]
+    return y
+
+
+def turned(x: Any, i: Any, j: Any) -> Any:
+    """The elements at a wall, of other directions: as lattice Boltzmann programs have them."""
+    f, wall = np.stack([x, x + 1, x + 2]), i[0, 0] * x > 0
+    back = f[:, wall][[2, 0, 1]]
+    g = 2 * f
+    g[:, wall] = back
+    g[1:, wall] -= f[:, wall][1:] / 2
+    h = np.moveaxis(g, 0, -1).copy()
+    h[wall, :] = h[wall, :][:, ::-1]
+    return h
+
+
+def counted(x: Any, i: Any, j: Any) -> Any:
+    i = i.ravel()
+    inside = (i >= 0) & (i < 5)
+    y = np.zeros((5, 2))
+    np.add.at(y, (i[inside], i[inside] % 2), x.ravel()[:6][inside])
+    np.maximum.at(y, (i[inside], 0 * i[inside]), 0.25)
+    return y
+
+
+def put_at(x: Any, i: Any, j: Any) -> Any:
+    i, y = i.ravel(), np.zeros((5, 2))
+    inside = (i >= 0) & (i < 5)
+    y[i[inside]] = np.stack([x, x + 1], -1).reshape(-1, 2)[:6][inside]
+    y[i[inside]] += 1
+    (p,) = np.nonzero(x[:, 0] > -0.5)
+    y[p - 1, 0] = x[p, 0]
+    return y
+
+
+CHOSEN = (sampled, rows, columns, places, turned, counted, put_at)
+
+
+@pytest.mark.any_executor
+@pytest.mark.parametrize("at", [(ROWS, COLUMNS), (OUTSIDE, OUTSIDE)], ids=["some", "none"])
+@pytest.mark.parametrize("f", CHOSEN, ids=lambda f: f.__name__)
+def test_indices_that_a_mask_chooses(f: Any, at: Any) -> None:
+    y = ge2.jit(f)(IMAGE, *at)
+    np.testing.assert_allclose(y, f(IMAGE, *at), rtol=1e-15)
+    check_grads(lambda x: np.sum(np.sin(f(x, *at))), (IMAGE,), order=1)
+
+
+def test_an_index_outside_that_a_mask_chooses_is_outside() -> None:
+    def f(x: Any, i: Any) -> Any:
+        y = np.zeros(3)
+        y[i[x > 0]] = 1
+        return y
+
+    with config.using(executor="c"), pytest.raises(IndexError):
+        ge2.jit(f)(np.ones(2), np.array([0, 3]))
+
+
+STARTING = ([0, 3, 3, 7], [2, 5, 11], [4, 4, 4], [*range(12)], [])
+
+
+@pytest.mark.any_executor
+@pytest.mark.parametrize("starts", STARTING, ids=str)
+@pytest.mark.parametrize("ufunc", [np.add, np.maximum, np.multiply])
+def test_slices_between_traced_indices_are_reduced(ufunc: np.ufunc, starts: list[int]) -> None:
+    i, x = np.array(starts, np.int64), np.linspace(-1, 2, 48).reshape(4, 12)
+    small = np.arange(12).astype(np.int8)
+    for a, axis in ((x, 1), (x.T.copy(), 0), (small, 0)):
+        y = ge2.jit(lambda a, i, n=axis: ufunc.reduceat(a, i, axis=n))(a, i)
+        wanted = ufunc.reduceat(a, i, axis=axis)
+        assert (y.shape, y.dtype) == (wanted.shape, wanted.dtype)
+        np.testing.assert_allclose(y, wanted, rtol=1e-14)
+    if ufunc is not np.multiply:
+        check_grads(lambda x: np.sum(np.sin(ufunc.reduceat(x, i, axis=1))), (x,), order=1)
+
+
+@pytest.mark.parametrize("starts", [[3, 1], [-1, 2], [0, 12]], ids=str)
+def test_traced_indices_of_slices_rise_and_are_inside(starts: list[int]) -> None:
+    with config.using(executor="c"), pytest.raises(IndexError):
+        ge2.jit(np.add.reduceat)(np.arange(12.0), np.array(starts))

@@ -11,7 +11,7 @@ from numpy.lib.stride_tricks import sliding_window_view as windows
 import ge2
 from ge2.compile import compile_graph
 from ge2.ir import verify
-from ge2.passes.split_edges import written_windows
+from ge2.passes.split_edges import Windowed, written_windows
 from ge2.targets.cuda.emulator import OfflineDevice
 from ge2.targets.cuda.limits import H200
 
@@ -90,3 +90,19 @@ def test_few_elements_that_are_folded_twice_are_two_kernels() -> None:
     found = planned(stiffness, ((1 << 20, 3, 2), "f8"), ((1 << 20, 3), "f8"))
     (choice,) = [k.choice for k in found.kernels]
     assert str(choice).startswith("region in CUDA, in two")
+
+
+def test_a_fold_without_windows_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reduction over 50 places was written out 50 times to find that none reads windows."""
+    parts = []
+    part = Windowed.part
+
+    def counted(self: Windowed, x: Any, fixed: dict[int, int]) -> Any:
+        parts.append(fixed)
+        return part(self, x, fixed)
+
+    monkeypatch.setattr(Windowed, "part", counted)
+    x, i = np.ones((9, 5)), np.arange(3)
+    jaxpr = ge2.make_jaxpr(lambda x, i: np.sum(np.sin(x) * 2, axis=0) + x[i[0]])(x, i)
+    assert written_windows(jaxpr.graph) is not None
+    assert 0 < len(parts) <= 4
