@@ -306,7 +306,7 @@ class Scatters:
     ranges: int = 8
     left: float = 0.33  # times as long as going through an update, for a sum that a block leaves
     # seconds, as 17 sizes took on an H200 (benchmarks/results/gpu-20261129-4.txt), of
-    atomic: float = 0.9e-11  # an element that an atomic of global memory takes in
+    atomic: float = 0.8e-11  # an element that an atomic of global memory takes in
     place: float = 0.8e-11  # an update whose place is found,
     noted: float = 2.1e-11  # where an exponent is noted before
     shared: float = 1.2e-11  # an element that blocks go through for a range of sums
