@@ -5,6 +5,7 @@ compiled where that is new.
 from __future__ import annotations
 
 import functools
+import gc
 import sys
 from collections.abc import Sequence
 from copy import deepcopy
@@ -274,6 +275,8 @@ class Jitted(Generic[P, R]):
                     self._too_many(key, leaves)
                 self._traces += 1
                 entry = self._made(key, leaves, seen, compiles)
+                if entry.executable is not None:
+                    count_as_old()
                 if not any(map(is_traced, entry.captured)):
                     self._remember(entry)
             return entry
@@ -519,6 +522,18 @@ def called(entry: Entry, arrays: Sequence[Any]) -> Sequence[Any]:
     writes.check_traced(arrays)
     found = list(Call(entry.graph, entry.title)(*arrays))
     return writes.of(writes.carried(arrays, found))
+
+
+@functools.cache
+def count_as_old() -> None:
+    """Tells the collector, once a process, that what the first program made lives long: modules
+    above all. It would walk all of that when it no longer rests, for a tenth of that call in Python.
+
+    Once, for each time begins its counts anew, and garbage among what is old waits for a full look.
+    """
+    if hasattr(gc, "freeze") and not gc.get_freeze_count():  # else somebody froze what stays frozen
+        gc.freeze()
+        gc.unfreeze()
 
 
 @register_leaf

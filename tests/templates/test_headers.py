@@ -25,6 +25,19 @@ def test_all_headers_in_one_c_file(tmp_path, turned):
     build(including("core.h", names, turned), tmp_path, ["-O0", "-Wno-type-limits"])
 
 
+SYSTEM = ("stdint", "string", "time", "sched", "unistd", "stdlib", "math", "complex", "pthread")
+
+
+@needs_compiler
+@pytest.mark.parametrize("first", [False, True])
+def test_a_source_may_include_headers_of_the_system_that_core_h_does_without(tmp_path, first):
+    others = "".join(f"#include <{name}.h>\n" for name in SYSTEM)
+    ours = '#include "ge2/core.h"\n'
+    text = "#define _GNU_SOURCE\n" + (others + ours if first else ours + others)
+    build(text + "_Static_assert(sizeof(ge2_time) == sizeof(struct timespec), "
+          '"as the system has it");\n', tmp_path, ["-O0"])  # fmt: skip
+
+
 @needs_nvrtc
 @pytest.mark.parametrize("turned", [False, True])
 def test_all_headers_in_one_cuda_file(turned):

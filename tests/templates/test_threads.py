@@ -13,6 +13,7 @@ from tests.templates.harness import build, needs_compiler
 
 TEXT = """
 #include "ge2/core.h"
+#include <sched.h>
 
 /* The processors that a worker may use after it was at home, or elsewhere, as bits; above them, home. */
 int64_t allowed_after(int at_home) {
@@ -60,3 +61,28 @@ def test_the_caller_itself_may_run_anywhere_after():
     x = np.ones(1 << 22, np.float32)
     assert ge2.jit(lambda x: (np.tanh(x) * x).sum())(x) > 0
     assert os.sched_getaffinity(0) == before
+
+
+SHARED = """
+#include "ge2/core.h"
+
+static void add(const void *const *given, int64_t from, int64_t to) {
+    int32_t *const *counts = given[0];
+    for (int64_t i = from; i < to; i++) __atomic_add_fetch(*counts + i, 1, __ATOMIC_RELAXED);
+}
+
+void share(int32_t *counts, int64_t total, int64_t chunk, int threads) {
+    ge2_share(add, (const void *const[]){&counts}, total, chunk, threads);
+}
+"""
+
+
+@needs_compiler
+@pytest.mark.parametrize(("total", "chunk"), [(0, 4), (1, 4), (7, 7), (1000, 3), (1000, 1001)])
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_threads_take_each_iteration_once(tmp_path, total, chunk, threads):
+    share = ctypes.CDLL(str(build(SHARED, tmp_path)[0])).share
+    share.argtypes = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int
+    counts = np.zeros(total + 8, np.int32)
+    share(counts.ctypes.data, total, chunk, threads)
+    np.testing.assert_array_equal(counts, [1] * total + [0] * 8)

@@ -7,6 +7,8 @@ from __future__ import annotations
 import copy
 import gc
 import pickle
+import subprocess
+import sys
 import threading
 from typing import Any
 
@@ -371,3 +373,29 @@ def test_copies_of_a_value_are_values_of_the_trace() -> None:
 
 def test_nobody_is_named_where_nobody_is_found() -> None:
     assert holder(object()) == ""
+
+
+FIRST = """
+import gc
+import numpy as np
+import ge2
+{before}
+frozen, freeze = [], gc.freeze
+gc.freeze = lambda: (frozen.append(gc.get_freeze_count()), freeze())
+ge2.jit(np.tanh)(np.ones(9))
+young = len(gc.get_objects(generation=0)) + len(gc.get_objects(generation=1))
+ge2.jit(np.sin)(np.ones(9))
+print(len(frozen), young < 5000, gc.get_freeze_count() > 0)
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "said"), [("", "1 True False"), ("gc.collect(); gc.freeze()", "0 False True")]
+)
+def test_the_collector_counts_what_the_first_program_made_as_old_once(
+    before: str, said: str
+) -> None:
+    """Unless somebody froze what is to stay frozen."""
+    run = [sys.executable, "-c", FIRST.format(before=before)]
+    done = subprocess.run(run, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == said.split()

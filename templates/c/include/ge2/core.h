@@ -3,7 +3,7 @@
 #define GE2_CORE_H
 
 #ifndef _GNU_SOURCE
-#define _GNU_SOURCE /* sched_getcpu */
+#define _GNU_SOURCE /* for headers that a source may include */
 #endif
 #ifdef _OPENMP
 int omp_get_thread_num(void);
@@ -12,20 +12,49 @@ int omp_get_num_threads(void);
 #else
 #define GE2_THREAD 0
 #endif
-#ifdef __linux__
-#include <sched.h>
-#include <sys/syscall.h>
-pid_t getpid(void); /* of unistd.h, which takes gcc as long to read as all of this file */
-long syscall(long number, ...);
+
+#include <stddef.h>
+#if defined(__linux__) && defined(__LP64__) && defined(__GNUC__)
+/* What is used of <string.h>, <time.h>, <sched.h>, <unistd.h> and <sys/syscall.h>, and whole numbers without the rest
+   of <stdint.h>: gcc takes 6 ms to read those. A source may include them too, so types have names of ours. */
+#define GE2_LINUX
+#if __has_include(<stdint-gcc.h>)
+#include <stdint-gcc.h>
+#else
+#include <stdint.h>
 #endif
+void *memcpy(void *to, const void *from, size_t size);
+void *memmove(void *to, const void *from, size_t size);
+void *memset(void *to, int byte, size_t size);
+typedef struct {
+    long tv_sec, tv_nsec;
+} ge2_time;
+typedef struct {
+    unsigned long bits[16];
+} ge2_processors;
+int ge2_clock(int clock, ge2_time *time) __asm__("clock_gettime");
+int ge2_allowed(int thread, size_t size, ge2_processors *set) __asm__("sched_getaffinity");
+int ge2_allow(int thread, size_t size, const ge2_processors *set) __asm__("sched_setaffinity");
+int sched_getcpu(void);
+int getpid(void);
+long syscall(long number, ...);
+#if defined(__x86_64__)
+#define GE2_GETTID 186
+#elif defined(__aarch64__) || defined(__riscv)
+#define GE2_GETTID 178
+#else
+#include <sys/syscall.h>
+#define GE2_GETTID SYS_gettid
+#endif
+#define GE2_STEADY 1 /* CLOCK_MONOTONIC */
+#define GE2_COARSE 6 /* CLOCK_MONOTONIC_COARSE: a quarter of the time to read */
+#else
 #include <stdint.h>
 #include <string.h>
 #include <time.h>
-
-#ifdef CLOCK_MONOTONIC_COARSE
-#define GE2_CLOCK CLOCK_MONOTONIC_COARSE /* a quarter of the time to read */
-#else
-#define GE2_CLOCK CLOCK_MONOTONIC
+typedef struct timespec ge2_time;
+#define ge2_clock clock_gettime
+#define GE2_COARSE CLOCK_MONOTONIC
 #endif
 
 #define GE2_FN static inline __attribute__((always_inline, unused))
@@ -39,13 +68,16 @@ long syscall(long number, ...);
 #define GE2_SINGLE static __attribute__((GE2_ONCE_COMPILED, unused))
 
 /* A function whose time is that of others, which it calls: gcc does less to it. It does not become part of one
-   without this, nor one without it part of this, unless that always is. */
+   without this, nor one without it part of this, unless that always is. GE2_SOONER only hands arguments on; a
+   GE2_LIGHT one may copy or count, too. */
 #ifdef __clang__
 #define GE2_SOONER
+#define GE2_LIGHT
 #else
-#define GE2_SOONER __attribute__((optimize("O1")))
+#define GE2_SOONER __attribute__((optimize("Og")))
+#define GE2_LIGHT __attribute__((optimize("O1")))
 #endif
-#define GE2_CALLER GE2_SOONER GE2_SINGLE
+#define GE2_CALLER GE2_LIGHT GE2_SINGLE
 #define GE2_CALLED static __attribute__((noinline, unused)) /* a function that does not become part of its callers */
 
 /* Before one of two calls that differ only in the types of their arguments: gcc 12 takes them for the same call if the
@@ -122,8 +154,8 @@ typedef struct {
    a second it asks Python. */
 static __attribute__((unused, noinline, cold)) int ge2_interrupted(const ge2_services *lib) {
     static int64_t due = 0; /* milliseconds */
-    struct timespec time;
-    if (!lib->check_signals || clock_gettime(GE2_CLOCK, &time)) return 0;
+    ge2_time time;
+    if (!lib->check_signals || ge2_clock(GE2_COARSE, &time)) return 0;
     const int64_t now = (int64_t)time.tv_sec * 1000 + time.tv_nsec / 1000000;
     if (now < __atomic_load_n(&due, __ATOMIC_RELAXED)) return 0;
     __atomic_store_n(&due, now + 200, __ATOMIC_RELAXED);
@@ -137,14 +169,23 @@ static __attribute__((unused, noinline, cold)) int ge2_interrupted(const ge2_ser
 /* Linux often wakes the threads of a team on the processor of the one that calls them, most of all in a virtual
    machine, whose idle processors look taken; there they wait until the caller has done everything alone. A thread
    that finds itself at `home` keeps away from then on. */
-#if defined(_OPENMP) && defined(__linux__)
+#if defined(_OPENMP) && defined(GE2_LINUX)
 GE2_FN int ge2_home(void) { return sched_getcpu(); }
 
-GE2_CALLER void ge2_apart(int home) {
-    cpu_set_t others;
-    if (GE2_THREAD == 0 || sched_getcpu() != home || sched_getaffinity(getpid(), sizeof others, &others)) return;
-    CPU_CLR(home, &others);
-    if (CPU_COUNT(&others)) sched_setaffinity(0, sizeof others, &others);
+/* The processors of this process but for one, which may be all of them; true if there are any. */
+GE2_SOONER GE2_SINGLE int ge2_others(int home, ge2_processors *set) {
+    unsigned long any = 0;
+    if (ge2_allowed(getpid(), sizeof *set, set)) return 0;
+    const unsigned at = (unsigned)home; /* -1 where nobody knows */
+    set->bits[at / 64 % 16] &= ~(1UL << at % 64);
+    for (int i = 0; i < 16; i++) any |= set->bits[i];
+    return any != 0;
+}
+
+GE2_SOONER GE2_SINGLE void ge2_apart(int home) {
+    ge2_processors others;
+    if (GE2_THREAD == 0 || sched_getcpu() != home || !ge2_others(home, &others)) return;
+    ge2_allow(0, sizeof others, &others);
 }
 
 /* A team that shares its work by a counter is over when its slowest thread is. One that another process, or a spinning
@@ -163,29 +204,28 @@ GE2_FN ge2_team ge2_team_here(void) { return (ge2_team){ge2_home(), 0, 0, {0}}; 
 /* Each thread says so when it begins, ... */
 GE2_FN void ge2_begin(ge2_team *team) {
     const int me = GE2_THREAD;
-    if (me > 0 && me < GE2_TEAM) __atomic_store_n(&team->threads[me], (int)syscall(SYS_gettid), __ATOMIC_RELEASE);
+    if (me > 0 && me < GE2_TEAM) __atomic_store_n(&team->threads[me], (int)syscall(GE2_GETTID), __ATOMIC_RELEASE);
     ge2_apart(team->home);
 }
 
 static __attribute__((unused, noinline, cold)) void ge2_take_in(ge2_team *team) {
-    cpu_set_t here;
-    CPU_ZERO(&here);
-    CPU_SET(sched_getcpu(), &here);
+    const unsigned at = (unsigned)sched_getcpu();
+    ge2_processors here = {{0}};
+    here.bits[at / 64 % 16] = 1UL << at % 64;
     for (int i = 1; i < GE2_TEAM; i++) {
         const int thread = __atomic_load_n(&team->threads[i], __ATOMIC_ACQUIRE);
-        if (thread > 0 && !sched_setaffinity(thread, sizeof here, &here)) team->moved = 1;
+        if (thread > 0 && !ge2_allow(thread, sizeof here, &here)) team->moved = 1;
         if (thread < 0) team->threads[i] = 0; /* it has finished, and stays where it is */
     }
 }
 
 /* After the region, so that the next one does not begin with two threads on one processor. */
 static __attribute__((unused, noinline, cold)) void ge2_send_back(const ge2_team *team) {
-    cpu_set_t others;
-    if (sched_getaffinity(getpid(), sizeof others, &others)) return;
-    CPU_CLR(sched_getcpu(), &others);
-    for (int i = 1; i < GE2_TEAM && CPU_COUNT(&others); i++) {
+    ge2_processors others;
+    if (!ge2_others(sched_getcpu(), &others)) return;
+    for (int i = 1; i < GE2_TEAM; i++) {
         const int thread = team->threads[i];
-        if (thread) sched_setaffinity(thread < 0 ? -thread : thread, sizeof others, &others);
+        if (thread) ge2_allow(thread < 0 ? -thread : thread, sizeof others, &others);
     }
 }
 
@@ -194,17 +234,17 @@ GE2_FN void ge2_over(const ge2_team *team) {
 }
 
 /* ... and when it finds no more work. All of them are in the region still, so the numbers are theirs. */
-GE2_CALLER void ge2_end(ge2_team *team) {
+GE2_SOONER GE2_SINGLE void ge2_end(ge2_team *team) {
     const int me = GE2_THREAD, others = omp_get_num_threads() - 1;
     if (me > 0) {
         if (me < GE2_TEAM) __atomic_store_n(&team->threads[me], -team->threads[me], __ATOMIC_RELEASE);
         __atomic_add_fetch(&team->finished, 1, __ATOMIC_ACQ_REL);
         return;
     }
-    struct timespec began, now;
-    clock_gettime(CLOCK_MONOTONIC, &began);
+    ge2_time began, now;
+    ge2_clock(GE2_STEADY, &began);
     while (__atomic_load_n(&team->finished, __ATOMIC_ACQUIRE) < others) {
-        clock_gettime(CLOCK_MONOTONIC, &now);
+        ge2_clock(GE2_STEADY, &now);
         if ((now.tv_sec - began.tv_sec) * 1000000 + (now.tv_nsec - began.tv_nsec) / 1000 < GE2_PATIENCE) continue;
         ge2_take_in(team);
         return;
@@ -244,15 +284,37 @@ GE2_FN int64_t ge2_least(int64_t a, int64_t b) { return a < b ? a : b; }
 typedef void ge2_task(const void *const *given, int64_t from, int64_t to);
 
 /* All iterations of a kernel by several threads, in tasks of `chunk`. One function for all kernels of a file, since
-   compilers need as long for such a loop as for a short kernel. */
-GE2_CALLER void ge2_share(ge2_task *task, const void *const *given, int64_t total, int64_t chunk, int threads) {
-    const int home = ge2_home();
+   compilers need as long for such a loop as for a short kernel. By the call that gcc makes of a pragma, which it compiles
+   sooner. */
+typedef struct {
+    ge2_task *task;
+    const void *const *given;
+    int64_t total, chunk, next;
+    int home;
+} ge2_work;
+
+GE2_SOONER GE2_SINGLE void ge2_take(void *given) {
+    ge2_work *work = given;
+    const int64_t total = work->total, chunk = work->chunk;
+    ge2_apart(work->home);
+    for (int64_t from; (from = __atomic_fetch_add(&work->next, chunk, __ATOMIC_RELAXED)) < total;)
+        work->task(work->given, from, ge2_least(from + chunk, total));
+}
+
+#if defined(_OPENMP) && !defined(__clang__)
+void GOMP_parallel(void (*work)(void *), void *given, unsigned threads, unsigned flags);
+#endif
+
+GE2_SOONER GE2_SINGLE void ge2_share(
+    ge2_task *task, const void *const *given, int64_t total, int64_t chunk, int threads
+) {
+    ge2_work work = {task, given, total, chunk, 0, ge2_home()};
+#if defined(_OPENMP) && !defined(__clang__)
+    GOMP_parallel(ge2_take, &work, (unsigned)threads, 0);
+#else
     #pragma omp parallel num_threads(threads)
-    {
-        ge2_apart(home);
-        #pragma omp for schedule(dynamic)
-        for (int64_t from = 0; from < total; from += chunk) task(given, from, ge2_least(from + chunk, total));
-    }
+    ge2_take(&work);
+#endif
 }
 
 #endif

@@ -121,8 +121,8 @@ GE2_FN int64_t ge2_slivers(int64_t size, int64_t width) { return (size + width -
 
 /* The same of rows and of columns: of elements that are copied, for which gcc needs few of its passes, and of others. */
 #define GE2_PACKING(S, T)                                                                                           \
-    GE2_SOONER GE2_PACK(ge2_pack_rows_##S, T, T, GE2_PACK_SAME, x, GE2_PANEL_ROWS)                                  \
-    GE2_SOONER GE2_PACK(ge2_pack_columns_##S, T, T, GE2_PACK_SAME, x, GE2_PANEL_COLUMNS(T))
+    GE2_LIGHT GE2_PACK(ge2_pack_rows_##S, T, T, GE2_PACK_SAME, x, GE2_PANEL_ROWS)                                   \
+    GE2_LIGHT GE2_PACK(ge2_pack_columns_##S, T, T, GE2_PACK_SAME, x, GE2_PANEL_COLUMNS(T))
 #define GE2_PACKING_CAST(S, T, GIVEN, READ)                                                                         \
     GE2_PACK(ge2_pack_rows_##S, T, GIVEN, GE2_PACK_EACH, READ, GE2_PANEL_ROWS)                                      \
     GE2_PACK(ge2_pack_columns_##S, T, GIVEN, GE2_PACK_EACH, READ, GE2_PANEL_COLUMNS(T))
