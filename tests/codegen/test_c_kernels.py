@@ -269,3 +269,60 @@ def test_neighbours_in_a_stencil_share_their_strides(rng):
     check(str(graph), x)
     text = compile_graph(graph).text("c")
     assert set(re.findall(r"int64_t (\w+_[ij])\b", text)) - {"n_i", "n_j"} == {"a_i", "e_j"}
+
+
+EDGES = [
+    s * ((1 << k) + d) for s in (1, -1) for k in range(20, 62) for d in (-1, 0, 1, 1 << k // 2)
+]
+LIMITS = [0, (1 << 53) + 1, (1 << 54) + 3, (1 << 62) + 1, (1 << 63) - 1, -(1 << 63), 1 - (1 << 63)]
+
+
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        ("i8", "f8"),
+        ("i8", "f4"),
+        ("u8", "f8"),
+        ("u8", "f4"),
+        ("f8", "i8"),
+        ("f4", "i8"),
+        ("f8", "u8"),
+        ("i8", "c16"),
+    ],
+)
+def test_casts_of_64_bits_are_numpys_to_the_bit(
+    source: str, target: str, rng: np.random.Generator
+) -> None:
+    """Of all sizes, where one rounding shows, out of range, and of what is not finite."""
+    whole = np.array(
+        [*EDGES, *LIMITS, *(rng.integers(-1 << 63, 1 << 63, 6400) >> np.arange(6400) % 64)]
+    )
+    if source[0] == "f":
+        parts = whole + rng.normal(size=whole.size) * 10.0 ** rng.integers(-3, 3, whole.size)
+        special = [
+            np.nan,
+            np.inf,
+            -np.inf,
+            -0.0,
+            0.5,
+            -0.5,
+            5e-324,
+            2.0**63,
+            -(2.0**63),
+            2.0**32 - 0.5,
+        ]
+        near = [
+            np.nextafter(2.0**63, 0),
+            np.nextafter(-(2.0**63), -np.inf),
+            2.0**52 + 0.5,
+            0.5 - 2.0**32,
+        ]
+        with np.errstate(over="ignore"):
+            x = np.concatenate([parts, special, near]).astype(source)
+    else:
+        x = whole.view(source)
+    with np.errstate(invalid="ignore"):
+        wanted = x.astype(target)
+    found = ge2.jit(lambda x: x.astype(target))(x)
+    assert found.dtype == wanted.dtype
+    assert found.tobytes() == wanted.tobytes()
