@@ -56,9 +56,8 @@ def test_what_python_has_no_answer_for_numpy_has() -> None:
 
 def assign(name: str) -> Callable[[Any], Any]:
     def f(x: Any) -> Any:
-        y = x * 2
-        setattr(y, name, (3, 1))
-        return y
+        setattr(x, name, (3, 1))
+        return x * 2
 
     return f
 

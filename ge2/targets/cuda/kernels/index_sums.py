@@ -173,7 +173,8 @@ class ExactSums(Cells):
         grid.result("range", self.range, INT)
         number = f"(double){loaded('x', updates.dtype)}"
         line = f"[]({STORED[updates.dtype]} x) {{ return {number}; }}"
-        text = Text(f"ge2_exact_range(updates, {count}, range, {line});")
+        this = f"({grid.whole})blockIdx.x, ({grid.whole})gridDim.x"  # which a bundle has by member
+        text = Text(f"ge2_exact_range(updates, {count}, range, {this}, {line});")
         blocks = min(-(-updates.size // (LOOKING * AT_LEAST)), SOME * writes.chip.multiprocessors)
         what = "the range of the exponents of all updates"
         writes.add(grid, "exponents", (text,), blocks * LOOKING, what)

@@ -25,17 +25,17 @@ GE2_FN void ge2_exact_note(int *top, double x) {
     if (__ldcv(top) < mine) atomicMax(top, mine);
 }
 
-/* The range of the exponents of all updates but zeros: range[0] is the largest top, 0 if there is none, range[1] is
- * GE2_EXACT_SPECIAL less the smallest. */
+/* The range of the exponents of all updates but zeros, by so many blocks of which this is one: range[0] is the largest
+ * top, 0 if there is none, range[1] is GE2_EXACT_SPECIAL less the smallest. */
 template <class N, class T, class F>
-GE2_FN void ge2_exact_range(const T *updates, N n, int *range, F number) {
+GE2_FN void ge2_exact_range(const T *updates, N n, int *range, N block, N blocks, F number) {
     __shared__ int all[2];
     if (threadIdx.x < 2) all[threadIdx.x] = 0;
     __syncthreads();
     int top = 0, low = GE2_EXACT_SPECIAL;
-    const N step = (N)gridDim.x * blockDim.x;
+    const N step = blocks * (N)blockDim.x;
     #pragma unroll 4
-    for (N k = (N)blockIdx.x * blockDim.x + threadIdx.x; k < n; k += step) {
+    for (N k = block * (N)blockDim.x + threadIdx.x; k < n; k += step) {
         const int64_t word = __double_as_longlong(number(updates[k]));
         if (!(word << 1)) continue;
         const int mine = (int)(word >> 52 & 2047) + 1;
