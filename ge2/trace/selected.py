@@ -317,8 +317,8 @@ def places(x: Any) -> tuple[Selected, ...]:
 
 
 def axes_for(part: Any) -> int | None:
-    """How many axes an integer or an array of integers leaves of the one that it indexes; None of
-    other indices.
+    """The number of axes that the result has in place of an indexed one: 0 for an integer, those of an
+    array of integers; None if the index is neither.
     """
     if part is None or isinstance(part, Selected | MovingSlice | bool):
         return None

@@ -352,3 +352,23 @@ def test_sums_in_an_order_are_those_of_numpy(f: Any, rng: np.random.Generator) -
         step, x = ge2.jit(f), rng.normal(size=nodes)
         assert "sums_in_order" in step.lower(x, *edges).as_text("cuda")
         np.testing.assert_allclose(step(x, *edges), rounds(x, *edges), rtol=1e-12)
+
+
+def test_sums_that_cannot_have_an_order_keep_their_way() -> None:
+    """None where a preference refuses it, and none where every index lies outside of an empty axis."""
+    types = [((1 << 18,), "f8"), ((1 << 20,), "i8"), ((1 << 20,), "i8"), ((1 << 20,), "f8")]
+    given = [ge2.ShapeDtypeStruct(shape, np.dtype(t)) for shape, t in types]
+    for family in ("sums in order", "update order"):
+        with config.using(prefer=f"-{family} in CUDA"):
+            made = compile_graph(ge2.make_jaxpr(rounds)(*given).graph, device=OfflineDevice(H200))
+        assert "sums_in_order[" not in str(made.program.graph)
+
+    def nowhere(i: Any, u: Any) -> Any:
+        y, z = np.zeros(0), np.zeros(0)
+        np.add.at(y, i, u)
+        np.add.at(z, i, u * 2)
+        return y, z
+
+    empty = ge2.make_jaxpr(nowhere)(given[1], given[3]).graph
+    graph = compile_graph(empty, device=OfflineDevice(H200)).program.graph
+    assert "update_order[" not in str(graph)

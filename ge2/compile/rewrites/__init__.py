@@ -52,7 +52,6 @@ from ge2.targets.cuda.device import Caps
 from ge2.targets.cuda.emit.words import FAR
 from ge2.targets.cuda.kernels.generated import CudaResident
 from ge2.targets.cuda.kernels.scatter import (
-    CudaScatterReduce,
     CudaSumsAt,
     CudaSumsInOrder,
     CudaUpdateOrder,
@@ -242,7 +241,8 @@ def as_written(graph: Graph) -> Graph:
 #   -> o, p = update_order i; y = sums_in_order u o p; z = sums_in_order v o p
 
 
-SUMS: Final = (CudaScatterReduce(), CudaSumsAt())
+# of sums by themselves, of an order, and of sums in it
+SUMS: Final = (CudaSumsAt(), CudaUpdateOrder(), CudaSumsInOrder())
 Places = tuple[tuple[Atom, ...], Dims]  # indices, and the sizes of the axes that they index
 
 
@@ -296,20 +296,16 @@ def is_worth(sums: Sequence[Eqn], times: int, caps: Caps) -> bool:
     """True if an order for sums that are alike is predicted to be quicker; `times`: how many there
     are of one.
     """
-    eqn = sums[0]
-    x, updates, *indices = eqn.inputs
-    if times < 2 or max(a.type.size for a in (x, updates, *indices)) >= FAR:
+    eqn, unwanted = sums[0], prefs().refuses
+    sizes = [a.type.size for a in eqn.inputs]
+    if times < 2 or not min(sizes) or max(sizes) >= FAR or any(unwanted(f.name) for f in SUMS):
         return False
     assert isinstance(eqn.op, ScatterAdd)
-    alone = replace(eqn, op=SumsAt(eqn.op.axes, x.type.shape), inputs=eqn.inputs[1:])
+    alone = replace(eqn, op=SumsAt(eqn.op.axes, eqn.inputs[0].type.shape), inputs=eqn.inputs[1:])
     order, last = ordered(eqn)
     each, once, then = (
-        choose(Problem.of(e, "cuda", in_order), caps, prefs(), families).candidates[0].seconds
-        for e, families in (
-            (alone, SUMS),
-            (order, (CudaUpdateOrder(),)),
-            (last, (CudaSumsInOrder(),)),
-        )
+        choose(Problem.of(e, "cuda", in_order), caps, prefs(), (family,)).candidates[0].seconds
+        for e, family in zip((alone, order, last), SUMS, strict=True)
     )
     return None not in (each, once, then) and times * each > once + times * then  # type: ignore[operator]
 

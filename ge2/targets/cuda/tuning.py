@@ -305,16 +305,16 @@ class Scatters:
     shared_held: int = 168
     ranges: int = 8
     left: float = 0.33  # times as long as going through an update, for a sum that a block leaves
-    # seconds, as 17 sizes took on an H200 (benchmarks/results/gpu-20261129-4.txt), of
+    # seconds, as 17 sizes took on an H200 (benchmarks/results/gpu-20261129-4.txt), of:
     atomic: float = 0.8e-11  # an element that an atomic of global memory takes in
     place: float = 0.8e-11  # an update whose place is found,
     noted: float = 2.1e-11  # where an exponent is noted before
     shared: float = 1.2e-11  # an element that blocks go through for a range of sums
     digit: float = 3.9e-11  # a digit of the place of an update
-    compared: float = 1.5e-13  # two places that are compared
+    compared: float = 1.5e-13  # two places compared, by the count of instructions
     run: float = 2.2e-11  # an update that is read in the order of places,
     row: float = 7e-11  # or a row of them
-    cleared_bytes: float = 4e12  # bytes of sums, that are cleared and read, in a second
+    cleared_bytes: float = 4e12  # of sums, cleared and read, in a second: assumed
     busy: int = 2  # updates of a block for each sum of whole numbers, which it adds to the result
 
 

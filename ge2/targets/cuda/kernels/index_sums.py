@@ -180,7 +180,7 @@ class ExactSums(Cells):
         writes.add(grid, "exponents", (text,), blocks * LOOKING, what)
 
     def fits(self, grid: Grid) -> str:
-        """Whether one unit does for all."""
+        """A condition in CUDA: the updates have a range of exponents for which all elements share a unit."""
         grid.array("range", self.range, INT)
         return f"ge2_exact_fits(range, {grid.size('bits', self.bits)})"
 

@@ -11,28 +11,18 @@
  * them, and one such conversion keeps gcc from making vectors of all else in a loop: so high and low halves lie in
  * the last bits of sums with powers of two. Of numbers out of range the first is undefined, as in C. */
 #if defined(__AVX2__) && !defined(__AVX512DQ__) && !defined(__AVX10_1__)
-GE2_FN uint64_t ge2_bits_of_double(double x) {
-    uint64_t bits;
-    __builtin_memcpy(&bits, &x, sizeof bits);
-    return bits;
-}
-GE2_FN double ge2_double_of_bits(uint64_t bits) {
-    double x;
-    __builtin_memcpy(&x, &bits, sizeof x);
-    return x;
-}
 GE2_FN int64_t ge2_i64_of_f64(double x) {
     const double whole = __builtin_trunc(x), high = __builtin_floor(whole * 0x1p-32), low = whole - high * 0x1p32;
-    const uint64_t upper = ge2_bits_of_double(high + 0x1.8p52) << 32;
-    return (int64_t)(upper + (ge2_bits_of_double(low + 0x1p52) & UINT32_MAX));
+    const uint64_t upper = ge2_bits_f64(high + 0x1.8p52) << 32;
+    return (int64_t)(upper + (ge2_bits_f64(low + 0x1p52) & UINT32_MAX));
 }
 GE2_FN double ge2_f64_of_u64(uint64_t x) {
-    const double high = ge2_double_of_bits(x >> 32 | 0x4530000000000000u); /* and 2^84 */
-    return high - (0x1p84 + 0x1p52) + ge2_double_of_bits((x & UINT32_MAX) | 0x4330000000000000u);
+    const double high = ge2_of_bits_f64(x >> 32 | 0x4530000000000000u); /* and 2^84 */
+    return high - (0x1p84 + 0x1p52) + ge2_of_bits_f64((x & UINT32_MAX) | 0x4330000000000000u);
 }
 GE2_FN double ge2_f64_of_i64(int64_t x) {
-    const double high = ge2_double_of_bits(((uint64_t)x >> 32 ^ 0x80000000u) | 0x4530000000000000u);
-    return high - (0x1p84 + 0x1p63 + 0x1p52) + ge2_double_of_bits(((uint64_t)x & UINT32_MAX) | 0x4330000000000000u);
+    const double high = ge2_of_bits_f64(((uint64_t)x >> 32 ^ 0x80000000u) | 0x4530000000000000u);
+    return high - (0x1p84 + 0x1p63 + 0x1p52) + ge2_of_bits_f64(((uint64_t)x & UINT32_MAX) | 0x4330000000000000u);
 }
 /* By way of double, which is rounded once: of more than 53 bits the last one stands for all that follow. */
 GE2_FN float ge2_f32_of_i64(int64_t x) {

@@ -278,6 +278,32 @@ GE2_FN void ge2_turn(char **q, int read, int written, char *spare, int64_t t) {
     q[written] = t ? last : spare;
 }
 
+/* ---- a float's bits, and the float of some bits */
+
+GE2_FN uint32_t ge2_bits_f32(float x) {
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
+GE2_FN uint64_t ge2_bits_f64(double x) {
+    uint64_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
+GE2_FN float ge2_of_bits_f32(uint32_t bits) {
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+GE2_FN double ge2_of_bits_f64(uint64_t bits) {
+    double x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
 GE2_FN int64_t ge2_least(int64_t a, int64_t b) { return a < b ? a : b; }
 
 /* Iterations `from` to `to` of a kernel, by pointers to its arguments. */

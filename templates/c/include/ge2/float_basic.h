@@ -4,32 +4,6 @@
 
 #include "ge2/core.h"
 
-/* ---- a float's bits, and the float of some bits */
-
-GE2_FN uint32_t ge2_bits_f32(float x) {
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    return bits;
-}
-
-GE2_FN uint64_t ge2_bits_f64(double x) {
-    uint64_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    return bits;
-}
-
-GE2_FN float ge2_of_bits_f32(uint32_t bits) {
-    float x;
-    memcpy(&x, &bits, sizeof x);
-    return x;
-}
-
-GE2_FN double ge2_of_bits_f64(uint64_t bits) {
-    double x;
-    memcpy(&x, &bits, sizeof x);
-    return x;
-}
-
 /* 2**n for the exponent of a normal number */
 /* -x of what may be a fused product: gcc 12 makes -(a * b + c) of it -(a * b) - c, whose zeros have other signs. */
 GE2_FN float ge2_flipped_f32(float x) { return ge2_of_bits_f32(ge2_bits_f32(x) ^ UINT32_C(1) << 31); }
