@@ -291,6 +291,7 @@ class Scheduler:
             given = layout_of(var.type.shape).strides
             strides = tuple(given[op.order.index(i)] for i in range(len(op.order)))
         self.layouts[x] = Layout(0, strides)
+        self.parts.add(x)
         source.storage, source.base = "view", place
         self.layouts[var] = layout_of(var.type.shape)
         return True

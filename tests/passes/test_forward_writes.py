@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import ge2
 from ge2.ir import Graph, verify
 from ge2.passes.context import NOTHING, Context
-from ge2.passes.simplify import apart, forward_writes, within
+from ge2.passes.fold import apart, forward_writes, within
 from ge2.targets.cuda.limits import H200
 
 X = np.arange(24.0).reshape(6, 4)
