@@ -214,6 +214,9 @@ class ProductsToSums:
     few: int = 400  # elements of a result at most, of sums that are long:
     long: int = 2048  # which have so many terms,
     most: int = 1 << 28  # and are so many terms in all at most, as each is read by many threads
+    columns: int = 4  # that are multiplied one by one, at most, by a matrix that is
+    large: int = 1 << 18  # of so many elements, and in sums of
+    terms: int = 64  # so many terms, at least
 
 
 @final

@@ -22,11 +22,8 @@ from ge2.ops.graphs.loops import ScanLoop
 from ge2.ops.linalg import Linalg, Solve
 from ge2.ops.pointlike import Pointlike
 from ge2.ops.reduce import Reduce, ReduceSum, kept
-from ge2.ops.shape import Barrier, BroadcastInDim, Reshape, Slice, Transpose, inverse
+from ge2.ops.shape import Barrier, BroadcastInDim, Concatenate, Reshape, Slice, Transpose, inverse
 from ge2.passes.context import NOTHING, Context, ProductsToSums, TinyProducts
-
-# -------- Products that become sums, and those whose results are stored in half types.
-
 
 # -------- Products with a vector, and products of few elements with long sums, become sums of
 # products of elements, which fuse with what is around them.
@@ -43,6 +40,7 @@ Makers = Mapping[Var, Eqn]
 def products_to_sums(graph: Graph, context: Context = NOTHING) -> Graph:
     """The graph with elementwise work and sums in place of such products."""
     tuning = context.tuning.products_to_sums
+    graph = with_few_columns(graph, tuning)
     found = {id(e) for e in graph.eqns if is_sum(e, tuning)}
     if not found:
         return graph
@@ -76,6 +74,41 @@ def is_sum(eqn: Eqn, tuning: ProductsToSums) -> bool:
         return False  # tensor cores are for such
     few = result <= tuning.few and terms >= tuning.long
     return few and result * terms <= tuning.most
+
+
+def with_few_columns(graph: Graph, tuning: ProductsToSums) -> Graph:
+    """The graph with products with each column by itself, where a matrix has few: sums that read the
+    other matrix together, and may make it. A library's tiles are mostly empty there.
+    """
+    eqns = tuple(each for e in graph.eqns for each in column_by_column(e, tuning))
+    return replace(graph, eqns=eqns) if len(eqns) > len(graph.eqns) else graph
+
+
+def column_by_column(eqn: Eqn, tuning: ProductsToSums) -> list[Eqn]:
+    """The products with the columns of an operand side by side; the one product where neither has
+    few, or tensor cores multiply them.
+    """
+    op = eqn.op
+    if not isinstance(op, DotGeneral) or not op.contract[0] or op.beside[0] or op.precision:
+        return [eqn]
+    types = tuple(x.type for x in eqn.inputs)
+    dtypes, free = {t.dtype for t in (*types, eqn.outs[0].type)}, op.free(*types)
+    terms = math.prod(types[0].shape[i] for i in op.contract[0])
+    counts = [t.size // max(terms, 1) for t in types]
+    few = 0 if counts[0] < counts[1] else 1
+    if not 1 < counts[few] <= tuning.columns or len(free[few]) > 1 or terms < tuning.terms:
+        return [eqn]
+    if types[1 - few].size < tuning.large or dtypes not in ({FLOAT32}, {FLOAT64}):
+        return [eqn]
+    eqns, parts, x, (axis,) = list[Eqn](), list[Atom](), eqn.inputs[few], free[few]
+    for n in range(counts[few]):
+        bounds = [(n, n + 1) if i == axis else (0, m) for i, m in enumerate(types[few].shape)]
+        start, stop = zip(*bounds, strict=True)
+        column = applied(eqns, Slice(start, stop, (1,) * len(bounds)), x, source=eqn.source)
+        both = (eqn.inputs[0], column) if few else (column, eqn.inputs[1])
+        parts.append(applied(eqns, op, *both, source=eqn.source))
+    join = Concatenate(len(free[0]) if few else 0)
+    return [*eqns, Eqn(join, tuple(parts), eqn.outs, eqn.source)]
 
 
 @final

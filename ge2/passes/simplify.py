@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Set
-from typing import Any
+from typing import Any, cast
 
-from ge2.base.arrays import BOOL, COMPLEX, FLOATS, can_cast
+import numpy as np
+
+from ge2.base.arrays import BOOL, COMPLEX, FLOATS, INT32, INT64, can_cast
 from ge2.base.source import Source
 from ge2.ir import (
     ArrayType,
@@ -22,7 +24,7 @@ from ge2.ir import (
     without_dead_code,
 )
 from ge2.ops.attention.ops import ATTENTION
-from ge2.ops.elementwise import BY_NAME, ConvertElementType
+from ge2.ops.elementwise import BY_NAME, EQ, WHERE, ConvertElementType
 from ge2.ops.graphs.control import CALLS as PLAIN
 from ge2.ops.graphs.control import inlined, parted
 from ge2.ops.graphs.custom import CUSTOM
@@ -34,6 +36,7 @@ from ge2.ops.shape import (
     Barrier,
     BroadcastInDim,
     Concatenate,
+    Iota,
     Pad,
     Reshape,
     Slice,
@@ -286,6 +289,52 @@ def reshaped(sweep: Sweep, op: Any, inputs: Sequence[Atom], out: ArrayType) -> A
     return None if inner is None else sweep.make(Reshape(op.shape), inner.inputs, out)
 
 
+def diagonal(sweep: Sweep, op: Any, inputs: Sequence[Atom], out: ArrayType) -> Atom | None:
+    """A line that is padded between its elements and seen as rows, in each of which one element is one
+    place further on, as the derivative of a diagonal is: an element where row and column are those.
+    """
+    pad = sweep.made_by(inputs[0], "pad")
+    if pad is None or len(out.shape) != len(inputs[0].type.shape) + 1 or not out.size:
+        return None
+    (x,), how, (*outer, rows, columns) = pad.inputs, cast(Any, pad.op), out.shape
+    several = any((*how.low[:-1], *how.high[:-1], *how.inner[:-1])) or x.type.shape[:-1] != (
+        *outer,
+    )
+    if several or how.inner[-1] != columns or min(how.low[-1], how.high[-1]) < 0 or out.weak:
+        return None
+    (row, column), n = divmod(how.low[-1], columns), x.type.shape[-1]
+    if n == 0 or row + n > rows or column + n > columns:
+        return None
+    nothing = (0,) * len(outer)
+    line = Pad((*nothing, row), (*nothing, rows - row - n), (*nothing, 0))
+    i, j = (Iota(out.shape, len(outer) + k, INT64) for k in (0, 1))
+    by = Literal.of(INT64.type(column - row))
+    here = sweep.make(EQ, (sweep.make(j, ()), sweep.make(ADD, (sweep.make(i, ()), by))))
+    values = BroadcastInDim(out.shape, tuple(range(len(outer) + 1)))
+    zero = Literal.of(out.dtype.type(0))
+    return sweep.make(WHERE, (here, sweep.make(values, (sweep.make(line, (x,)),)), zero), out)
+
+
+# the largest absolute value of narrow whole numbers
+NARROW: dict[np.dtype, int] = {
+    BOOL: 1, np.dtype("i1"): 1 << 7, np.dtype("u1"): 1 << 8, np.dtype("i2"): 1 << 15, np.dtype("u2"): 1 << 16,
+}  # fmt: skip
+WIDE = (INT64, np.dtype("u8"))
+MOST_NARROW = 1 << 31
+
+
+def summed_narrow(sweep: Sweep, op: Any, inputs: Sequence[Atom], out: ArrayType) -> Atom | None:
+    """A sum of narrow whole numbers that are made wide first, as a count is, is made wide after."""
+    wide = sweep.made_by(inputs[0], "convert_element_type")
+    if wide is None or out.weak or out.dtype not in WIDE:
+        return None
+    (x,), terms = wide.inputs, inputs[0].type.size // max(out.size, 1)
+    if x.type.dtype not in NARROW or terms * NARROW[x.type.dtype] >= MOST_NARROW:
+        return None
+    narrow = sweep.make(ConvertElementType(INT32), (x,))
+    return sweep.make(ConvertElementType(out.dtype), (sweep.make(op, (narrow,)),), out)
+
+
 def over_nothing(sweep: Sweep, op: Any, inputs: Sequence[Atom], out: ArrayType) -> Atom | None:
     """A reduction or reversal over no axes."""
     return inputs[0] if not op.axes and inputs[0].type == out else None
@@ -399,12 +448,12 @@ RULES: Rules = {
     "convert_element_type": (converted, narrowed_first),
     "broadcast_in_dim": (broadcast,),
     "transpose": (transposed,),
-    "reshape": (reshaped,),
+    "reshape": (reshaped, diagonal),
     "slice": (same, part_of_join),
     "pad": (unpadded,),
     "rev": (over_nothing,),
     # over no axes not reduce_sum: NumPy adds 0.0, which makes 0.0 of -0.0
-    "reduce_sum": (of_nothing,), "reduce_prod": (over_nothing, of_nothing),
+    "reduce_sum": (of_nothing, summed_narrow), "reduce_prod": (over_nothing, of_nothing),
     "reduce_max": (over_nothing,), "reduce_min": (over_nothing,),
     "reduce_or": (over_nothing, of_nothing), "reduce_and": (over_nothing, of_nothing),
     "concatenate": (alone,),
