@@ -432,6 +432,9 @@ class Scheduler:
         maker, source = self.makers.get(a), self.buffers[a]
         if maker is None or source.storage != "arena" or a in self.layouts:
             return False
+        over = (maker.inputs[k] for _, k in self.there.get(self.number(a), ()))
+        if any(isinstance(x, Var) and self.buffers[x].base is source for x in over):
+            return False  # what it writes over is made in its memory, and not in that place
         op, kind = maker.op, self.kinds[self.number(a)]
         if isinstance(op, FusedBackward):
             return self.target == "cuda" and maker.outs.index(a) <= 2 and is_mappable(place, a)
