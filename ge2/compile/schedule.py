@@ -18,6 +18,7 @@ from ge2.compile.pipeline import TUNING, Tuning, rewritten
 from ge2.compile.steps import (
     NATIVE,
     before,
+    crowded,
     has_rows,
     in_place,
     is_anywhere,
@@ -151,7 +152,7 @@ class Scheduler:
             for kind, e in zip(self.kinds, graph.eqns, strict=True)
             if kind in ("loop", "hosted")
             for a in e.inputs
-        }
+        } | crowded(graph)
         self.featured = {
             e.inputs[i]
             for e in graph.eqns

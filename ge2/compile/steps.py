@@ -14,7 +14,7 @@ from ge2.compile.catalog import catalog_of, select
 from ge2.compile.writes import is_view
 from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Op, Var, makers_of
 from ge2.ops.graphs.contraction import ProductSteps, is_contraction, steps_of
-from ge2.ops.graphs.region import InRuns, Region, is_loop, readers_of
+from ge2.ops.graphs.region import InRuns, Region, Windows, is_loop, readers_of
 from ge2.ops.index import Gather
 from ge2.ops.reduce import Reduce
 from ge2.ops.shape import BroadcastInDim, Concatenate, Iota, Pad, Reshape, Transpose
@@ -104,6 +104,19 @@ def is_small(eqn: Eqn, there: Collection[int]) -> bool:
     most, parts = ASSUMED.tuning.joins, {i for i, a in enumerate(eqn.inputs) if a.type.size}
     few = len(parts) <= most.parts and eqn.outs[0].type.size <= most.elements
     return few and len(parts - set(there)) > 1
+
+
+def crowded(graph: Graph) -> set[Atom]:
+    """Windows, and views of them, that something else than a view or a loop over elements reads: many
+    of their elements are one in memory, which products and all else are spared.
+    """
+    found = set[Atom]()
+    for e in graph.eqns:
+        if isinstance(e.op, Windows) or (e.op.is_view and not found.isdisjoint(e.inputs)):
+            found.update(e.outs)
+    if not found:
+        return found
+    return {a for e in graph.eqns if not (e.op.is_view or is_loop(e.op)) for a in e.inputs} & found
 
 
 def before(eqn: Eqn, place: Layout) -> Layout | None:

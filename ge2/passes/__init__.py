@@ -7,6 +7,7 @@ from ge2.ir import Op
 from ge2.ops import KNOWN
 from ge2.ops.graphs.loops import RepeatLoop as RepeatLoop
 from ge2.ops.graphs.region import Region as Region
+from ge2.ops.graphs.region import Windows as Windows
 from ge2.ops.random import Draw as Draw
 from ge2.passes.context import Context as Context
 from ge2.passes.context import Pass
@@ -25,6 +26,7 @@ from ge2.passes.take_to_mask import join, match
 
 LATER: dict[str, Callable[..., Op]] = {
     "region": Region,
+    "windows": Windows,
     "index": Index,
     "wrap": Wrap,
     "draw": Draw,

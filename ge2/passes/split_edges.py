@@ -25,7 +25,7 @@ from ge2.ir import (
     without_dead_code,
 )
 from ge2.ops.elementwise import ADD, MAX, MIN, MUL
-from ge2.ops.graphs.region import readers_of
+from ge2.ops.graphs.region import Windows, readers_of
 from ge2.ops.index import Gather
 from ge2.ops.pointlike import Pointlike
 from ge2.ops.random import Draw
@@ -432,13 +432,15 @@ Form = tuple[int, tuple[int, int] | None]
 
 
 def written_windows(graph: Graph, context: Context = NOTHING) -> Graph:
-    """The graph whose folds over windows of few places read them as slices."""
+    """The graph whose folds over windows of few places read them as slices, and whose other windows
+    are views.
+    """
     if not any(type(e.op) is Gather and len(e.op.axes) == 1 for e in graph.eqns):
         return graph
     windows, eqns = Windowed(graph), list[Eqn]()
     for e in graph.eqns:
         found = windows.folded(e, context.tuning.splitting) if isinstance(e.op, Reduce) else None
-        eqns += found or [e]
+        eqns += found or [windows.viewed(e) or e]
     return without_dead_code(Graph(graph.inputs, tuple(eqns), graph.outputs, graph.consts))
 
 
@@ -553,6 +555,14 @@ class Windowed:
             return False
         ends = [self.makers.get(a) for a in index.inputs]
         return {e.op.axis for e in ends if e and isinstance(e.op, Iota)} == {0, 1}
+
+    def viewed(self, eqn: Eqn) -> Eqn | None:
+        """A gather of windows as a view; None of other equations."""
+        if not self.is_window(eqn) or not eqn.outs[0].type.size:
+            return None
+        (x, index), (axis,) = eqn.inputs, eqn.op.axes  # type: ignore[attr-defined]
+        count, size = index.type.shape
+        return Eqn(Windows(axis, (count, size)), (x,), eqn.outs, eqn.source)
 
     def cut(self, x: Atom, forms: list[Form], rest: list[int], of: Atom) -> Atom:
         """The slice of an array at those places, with the axes `rest` of what reads it."""

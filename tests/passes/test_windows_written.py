@@ -14,6 +14,7 @@ from ge2.ir import verify
 from ge2.passes.split_edges import Windowed, written_windows
 from ge2.targets.cuda.emulator import OfflineDevice
 from ge2.targets.cuda.limits import H200
+from tests.kernels.programs import needs_compiler
 
 X = np.random.default_rng(0).standard_normal((2, 9, 11, 3)).astype(np.float32)
 W = np.random.default_rng(1).standard_normal((3, 3)).astype(np.float32)
@@ -50,11 +51,58 @@ def test_windows_are_slices(f: Any) -> None:
 
 
 @pytest.mark.parametrize("f", LEFT.values(), ids=LEFT)
-def test_other_folds_stay(f: Any) -> None:
+def test_other_windows_are_views(f: Any) -> None:
     graph, found = graphs(f)
-    assert "gather" in [e.op.name for e in found.eqns]
+    names = [e.op.name for e in found.eqns]
+    assert "windows" in names and "gather" not in names
     for a, b in zip(found(X, W), graph(X, W), strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+READ = {
+    **{name: f for name, f in LEFT.items() if name != "half types"},  # whose sums NumPy rounds oftener
+    "every third, of every second": lambda x, w: windows(x, (5, 9), axis=(1, 2))[:, ::3, ..., ::2, 1::3].mean((-1, -2)),
+    "a product": lambda x, w: windows(x, (3, 3), axis=(1, 2)).reshape(2, 7, 9, 3, 9) @ w.reshape(9),
+    "a product with a matrix": lambda x, w: windows(x[0, 0, :, 0], 3) @ w,
+    "a product of two": lambda x, w: windows(x[0, 0, :, 0], 4).T @ windows(x[0, 0, :, 1], 4),
+    "a sum of products": lambda x, w: np.einsum("bijckl,kl->bcij", windows(x, (3, 3), axis=(1, 2)), w),
+    "a row of one place": lambda x, w: windows(x[0, 0, :, 0], 1) * 2,
+    "one window": lambda x, w: windows(x[0, 0, :, 0], 11) * 2,
+    "of what is made": lambda x, w: (windows(np.tanh(x) * 2, 4, axis=2) - x[:, :, :8, :, None]).max((1, -1)),
+    "returned": lambda x, w: (windows(x, 4, axis=2), windows(x, 4, axis=2)[..., ::-1] + 1),
+    "sorted": lambda x, w: np.sort(windows(x, 5, axis=1), -1)[..., 2],
+    "backwards": lambda x, w: windows(x[:, ::-1], 4, axis=1)[..., ::-1].cumsum(-1),
+    "written over": lambda x, w: windows(x * 2, 4, axis=1) + windows(x * 2, 4, axis=1)[..., ::-1],
+    "joined": lambda x, w: np.concatenate([windows(x, 4, axis=1)[..., :2], windows(x, 4, axis=1)[..., 2:] * 2], -1),
+}  # fmt: skip
+
+
+@needs_compiler
+@pytest.mark.parametrize("executor", ["c", "shim", "blocked"])
+@pytest.mark.parametrize("f", READ.values(), ids=READ)
+def test_windows_are_read_where_they_are(f: Any, executor: str) -> None:
+    with ge2.config.using(executor=executor):
+        found = ge2.jit(f)(X, W)
+    wanted = f(X, W)
+    several = isinstance(wanted, tuple)
+    for y, z in zip(found if several else (found,), wanted if several else (wanted,), strict=True):
+        assert y.dtype == z.dtype
+        np.testing.assert_allclose(y.astype("f4"), z.astype("f4"), rtol=2e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["a sum of products", "every third, of every second", "long"])
+def test_gradients_of_windows(name: str) -> None:
+    slope = ge2.grad(lambda x, w: (READ[name](x, w) ** 2).sum())
+    with ge2.config.using(executor="c"):
+        np.testing.assert_allclose(ge2.jit(slope)(X, W), slope(X, W), rtol=2e-4, atol=2e-4)
+
+
+def test_windows_are_never_in_memory() -> None:
+    """Of large ones a kernel reads each element where it is."""
+    f = lambda x: windows(x, (11, 11), axis=(2, 3))[:, :, ::11, ::11].mean((-1, -2))  # noqa: E731
+    graph = ge2.make_jaxpr(f)(ge2.ShapeDtypeStruct((16, 8, 512, 512), np.float32)).graph
+    low = compile_graph(graph, name="f", device=OfflineDevice(H200))
+    assert len(low.kernels) == 1
 
 
 def planned(f: Any, *shapes: tuple[tuple[int, ...], str]) -> Any:
