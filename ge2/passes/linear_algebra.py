@@ -122,10 +122,10 @@ class Factor:
 
 @final
 class Sums:
-    """A product over axes that are numbered: those of the result, then those summed over."""
+    """A product over axes by number: those of the result and of sums; or as a factor is `stored`."""
 
-    def __init__(self, eqn: Eqn, makers: Makers) -> None:
-        self.eqn, self.made = eqn, list[Eqn]()
+    def __init__(self, eqn: Eqn, makers: Makers, stored: bool = True) -> None:
+        self.eqn, self.made, self.stored = eqn, list[Eqn](), stored
         op, (a, b), (out,) = eqn.op, eqn.inputs, eqn.outs
         assert isinstance(op, DotGeneral)
         free_a, free_b = op.free(a.type, b.type)
@@ -159,7 +159,7 @@ class Sums:
         return value if inputs == maker.inputs else self.add(maker.op, *inputs)
 
     def eqns(self) -> list[Eqn]:
-        order = self.order()
+        order = self.order() if self.stored else tuple(range(len(self.sizes)))
         space = tuple(self.sizes[axis] for axis in order)
         left, right = (self.summed_in(self.spread(each, order, space)) for each in self.factors)
         product = self.add(MUL, left, right)

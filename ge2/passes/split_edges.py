@@ -24,6 +24,7 @@ from ge2.ir import (
     makers_of,
     without_dead_code,
 )
+from ge2.ops.dot import DotGeneral
 from ge2.ops.elementwise import ADD, MAX, MIN, MUL
 from ge2.ops.graphs.region import Windows, readers_of
 from ge2.ops.index import Gather
@@ -35,6 +36,7 @@ from ge2.passes.context import NOTHING, Context, Splitting
 from ge2.passes.fold import on_host
 from ge2.passes.fuse import BETWEEN, gathered
 from ge2.passes.fusion_group import Group, fusible, joint, merged, too_large
+from ge2.passes.linear_algebra import Sums
 from ge2.passes.moves_inside import is_part
 
 # -------- Elementwise work on shifted, padded or joined arrays is cut where those are cut.
@@ -439,8 +441,7 @@ def written_windows(graph: Graph, context: Context = NOTHING) -> Graph:
         return graph
     windows, eqns = Windowed(graph), list[Eqn]()
     for e in graph.eqns:
-        found = windows.folded(e, context.tuning.splitting) if isinstance(e.op, Reduce) else None
-        eqns += found or [windows.viewed(e) or e]
+        eqns += windows.written(e, context.tuning.splitting)
     return without_dead_code(Graph(graph.inputs, tuple(eqns), graph.outputs, graph.consts))
 
 
@@ -456,6 +457,21 @@ class Windowed:
         self.makers = makers_of(graph)
         self.eqns, self.made = list[Eqn](), dict[tuple[Atom, tuple[tuple[int, int], ...]], Atom]()
         self.met = False
+
+    def written(self, e: Eqn, tuning: Splitting) -> list[Eqn]:
+        """Equations in place of one: a product with one column is a fold, too."""
+        if isinstance(e.op, Reduce):
+            return self.folded(e, tuning) or [e]
+        if isinstance(e.op, DotGeneral) and e.op.contract[0]:
+            sizes = [x.type.size for x in e.inputs]
+            terms = math.prod(e.inputs[0].type.shape[a] for a in e.op.contract[0])
+            if terms <= tuning.window and e.outs[0].type.size * terms == max(sizes):
+                sums = Sums(e, self.makers, stored=False).eqns()
+                self.makers.update((v, each) for each in sums for v in each.outs)
+                found = [self.folded(o, tuning) if isinstance(o.op, Reduce) else [o] for o in sums]
+                if None not in found:
+                    return [o for each in found for o in each or ()]
+        return [self.viewed(e) or e]
 
     def folded(self, e: Eqn, tuning: Splitting) -> list[Eqn] | None:
         """A fold over places of windows written out; None of others."""

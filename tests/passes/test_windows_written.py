@@ -26,6 +26,11 @@ WRITTEN = {
     "filter": lambda x, w: (windows(x, (3, 3), axis=(1, 2)) * w).sum(axis=(-1, -2)),
     "lines": lambda x, w: windows(x, 5, axis=1).sum(-1) - windows(x, 5, axis=1).prod(-1),
     "deviation": lambda x, w: windows(x, (3, 3), axis=(1, 2)).std(axis=(-1, -2)),
+    "products": lambda x, w: np.einsum("bijckl,kl->bcij", windows(x, (3, 3), axis=(1, 2)), w),
+    "a product by channels": lambda x, w: np.einsum(
+        "bijckl,kc->bcij", windows(x, (3, 2), axis=(1, 2)), w
+    ),
+    "a product with a vector": lambda x, w: windows(x[0, 0, :, 0], 3)[::2] @ w[0],
     "turned": lambda x, w: windows(x[0, :, :, 0].T, (2, 2))[1::3, ::2].sum(axis=(2, 3)),
 }
 LEFT = {
@@ -65,7 +70,7 @@ READ = {
     "a product": lambda x, w: windows(x, (3, 3), axis=(1, 2)).reshape(2, 7, 9, 3, 9) @ w.reshape(9),
     "a product with a matrix": lambda x, w: windows(x[0, 0, :, 0], 3) @ w,
     "a product of two": lambda x, w: windows(x[0, 0, :, 0], 4).T @ windows(x[0, 0, :, 1], 4),
-    "a sum of products": lambda x, w: np.einsum("bijckl,kl->bcij", windows(x, (3, 3), axis=(1, 2)), w),
+    "sums of products": lambda x, w: np.einsum("bijckl,kd->bdij", windows(x, (3, 3), axis=(1, 2)), w),
     "a row of one place": lambda x, w: windows(x[0, 0, :, 0], 1) * 2,
     "one window": lambda x, w: windows(x[0, 0, :, 0], 11) * 2,
     "of what is made": lambda x, w: (windows(np.tanh(x) * 2, 4, axis=2) - x[:, :, :8, :, None]).max((1, -1)),
@@ -90,7 +95,7 @@ def test_windows_are_read_where_they_are(f: Any, executor: str) -> None:
         np.testing.assert_allclose(y.astype("f4"), z.astype("f4"), rtol=2e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["a sum of products", "every third, of every second", "long"])
+@pytest.mark.parametrize("name", ["sums of products", "every third, of every second", "long"])
 def test_gradients_of_windows(name: str) -> None:
     slope = ge2.grad(lambda x, w: (READ[name](x, w) ** 2).sum())
     with ge2.config.using(executor="c"):
