@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 
 import ge2
+from ge2.base.errors import DeviceError
 from ge2.choice.problem import Problem
 from ge2.compile.catalog import select
 from ge2.ir import ArrayType
 from ge2.ops.dot import Fft, Irfft, Rfft
+from ge2.targets.cuda.load import fourier
 from ge2.targets.cuda.load.fourier import transforms_of
 from tests.kernels.transform_cases import CASES, close, drawn
 
@@ -58,3 +60,13 @@ def test_what_is_left_to_cupy(op: Fft, shape: tuple[int, ...], dtype: str, why: 
     x = ArrayType(shape, np.dtype(dtype))
     choice = str(select(Problem(op, (x,), op.infer(x), "cuda")))
     assert ("not transform by cuFFT" in choice) == bool(why) and why in choice
+
+
+def test_without_the_library_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fourier, "library_path", lambda *_: "")
+    monkeypatch.setattr(fourier, "NAMES", ("libnot-there.so",))
+    fourier.library.cache_clear()
+    with pytest.raises(DeviceError, match="need cuFFT, which cannot be loaded") as found:
+        fourier.library()
+    assert "nvidia-cufft" in str(found.value)
+    fourier.library.cache_clear()

@@ -158,6 +158,7 @@ def transform_of(first: int, end: int, given: Dims, made: Dims, in_place: bool) 
 
 
 PACKAGES: Final = ("cu13", "cufft")
+NAMES: Final = ("libcufft.so.12", "libcufft.so.11", "libcufft.so")
 INSTALL: Final = "pip install 'nvidia-cufft>=12,<13', or ge2[cuda13]; ge2 doctor"
 FORWARD, INVERSE = -1, 1
 TYPES: Final = {FLOAT32: 0, FLOAT64: 1, COMPLEX64: 4, COMPLEX128: 5}
@@ -184,18 +185,22 @@ WORDS: Final = {
 
 @once
 def library() -> ctypes.CDLL:
-    """The library of this machine. DeviceError if there is none."""
+    """The library of this machine: where NVIDIA's packages and toolkits have it, or where the system
+    finds it by name. DeviceError if there is none.
+    """
     path = library_path("libcufft", *PACKAGES)
-    if not path:
-        raise DeviceError("Fourier transforms need cuFFT, which is not installed", fix=INSTALL)
-    try:
-        found = ctypes.CDLL(path)
-    except OSError as error:
-        raise DeviceError(f"cuFFT cannot be loaded: {error}", fix=INSTALL) from error
-    for name, types in SIGNATURES.items():
-        function = getattr(found, name)
-        function.argtypes, function.restype = types, c_int
-    return found
+    for place in (path,) if path else NAMES:
+        try:
+            found = ctypes.CDLL(place)
+        except OSError as error:
+            trouble = error
+            continue
+        for name, types in SIGNATURES.items():
+            function = getattr(found, name)
+            function.argtypes, function.restype = types, c_int
+        return found
+    why = f"Fourier transforms need cuFFT, which cannot be loaded: {trouble}"
+    raise DeviceError(why, fix=INSTALL) from trouble
 
 
 def words(status: int) -> str:
