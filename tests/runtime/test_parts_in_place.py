@@ -100,6 +100,19 @@ def updated_after(x: Any, y: Any, rows: Any) -> Any:
     return np.concatenate([z, np.sort(z, 0)], 1)
 
 
+def written_and_padded(x: Any, y: Any, rows: Any) -> Any:
+    z = np.zeros((47, 39))
+    z[::2, ::2] = x
+    return np.cumsum(np.pad(z, ((1, 2), (2, 0))), 1)
+
+
+def written_and_joined(x: Any, y: Any, rows: Any) -> Any:
+    z, w = np.cumsum(x, 1), np.sort(y, 1)
+    z[3:-3] = y[3:-3]
+    w[:, ::3] = x[:, ::3]
+    return np.concatenate([z, np.cos(x), np.pad(w, ((2, 0), (1, 1)))[:, 1:-1]])
+
+
 def in_a_loop(x: Any, y: Any, rows: Any) -> Any:
     def body(c: Any, t: Any) -> Any:
         s = np.concatenate([np.cumsum(c[:1], 1), np.sort(c[:-1], 1) + t])
@@ -115,7 +128,7 @@ def draw(programs: list[Any]) -> Any:
 PROGRAMS = [
     exclusive, exclusive_down, sorted_beside_order, orders, gathered, padded, nested, interleaved,
     transposed, copied, copied_beside, copied_apart, counted, read_twice, written, written_around,
-    product, updated_after,
+    product, updated_after, written_and_padded, written_and_joined,
 ]  # fmt: skip
 
 
