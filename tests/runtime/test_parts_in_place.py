@@ -173,3 +173,43 @@ def test_large_parts_are_not_copied_on_a_gpu() -> None:
 
 def test_what_is_read_twice_is_copied() -> None:
     assert sum(map(is_move, steps(read_twice, "c").steps)) == 2
+
+
+IMAGES, LAYERS = rng.standard_normal((3, 5, 4, 6)), rng.standard_normal((7, 5))
+TURNED = {
+    "channels": lambda x, w: np.einsum("nchw,oc->nohw", x, w),
+    "all turned": lambda x, w: np.einsum("nchw,oc->ohwn", x, w),
+    "one of two": lambda x, w: np.einsum("nchw,oc->nhow", x, w),
+    "many matrices": lambda x, w: w @ x[:, :, 0],
+    "beside": lambda x, w: np.einsum("nchw,nc->hwn", x, x[:, :, 0, 0]),
+    "reshaped": lambda x, w: (x[:, :, 0, 0] @ w.T).reshape(-1),
+}
+
+
+@pytest.mark.parametrize("f", TURNED.values(), ids=TURNED)
+def test_products_are_made_as_they_are_returned_on_a_gpu(f: Any) -> None:
+    """BLAS writes a result in the order of its axes that is asked for."""
+    with config.using(executor="emulator"):
+        jitted = ge2.jit(f)
+        found, program = jitted(IMAGES, LAYERS), jitted.lower(IMAGES, LAYERS).executable.program
+    np.testing.assert_allclose(found, f(IMAGES, LAYERS), rtol=1e-12, atol=1e-12)
+    assert "copy" not in [s.kind for s in program.steps]
+
+
+def test_products_are_turned_after_where_blas_would_be_called_often() -> None:
+    """As are those that something else reads."""
+
+    def often(x: Any, w: Any) -> Any:
+        return np.einsum("nchw,oc->hnow", x, w)
+
+    def twice(x: Any, w: Any) -> Any:
+        y = np.einsum("nchw,oc->nhwo", x, w)
+        return y.transpose(0, 3, 1, 2), y
+
+    for f in (often, twice):
+        with config.using(executor="emulator"):
+            found = ge2.jit(f)(IMAGES, LAYERS)
+            program = ge2.jit(f).lower(IMAGES, LAYERS).executable.program
+        for a, b in zip(ge2.tree.leaves(found), ge2.tree.leaves(f(IMAGES, LAYERS)), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12)
+        assert "copy" in [s.kind for s in program.steps]
