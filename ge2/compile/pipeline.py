@@ -37,6 +37,7 @@ from ge2.passes.indices import (
     repeated_updates,
     rows_inside,
     sums_of_zeros,
+    unpadded_updates,
 )
 from ge2.passes.linear_algebra import factors as factors_of
 from ge2.passes.linear_algebra import (
@@ -170,18 +171,18 @@ FIRST: Final[tuple[Pass, ...]] = (user_kernels, attention, *TIDY)
 PIPELINES: Final[dict[str, tuple[Pass, ...]]] = {
     "reference": (roll_offsets, *TIDY, roll, whole, stack, fuse),
     "c": (
-        user_kernels, roll_offsets, *FIRST[1:], written_windows, thin_products, sorted_reads, order_statistics,
-        joined_products, roll, whole, stack, products_outside, factors, little_first, scans_of_slices,
+        user_kernels, roll_offsets, *FIRST[1:], unpadded_updates, written_windows, thin_products, sorted_reads,
+        order_statistics, joined_products, roll, whole, stack, products_outside, factors, little_first, scans_of_slices,
         repeated_updates, split_edges, fuse, contractions, constants_late, writes, grounded, reads_first, with_copies,
         views_first, checked_early,
     ),
     "cuda": (
         *FIRST, sorted_reads, few_ranks, order_statistics, online_sums, narrow_operands, half_results, fp8_products,
-        written_windows, same_axes, recompute, tiny_products, mirrored, short_sums, joined_products, shared_orders,
-        roll, whole, stack, stack_all, products_outside, sums_after, scans_of_slices, slices_first, gated_products,
-        join_scatters, sums_of_zeros, repeated_updates, products_to_sums, fuse, split_live_ranges, contractions,
-        indexed, drawn, resident, moves_inside, rows_inside, small_turned, results_together, constants_late,
-        reads_first, with_copies, results_apart, views_first,
+        unpadded_updates, written_windows, same_axes, recompute, tiny_products, mirrored, short_sums, joined_products,
+        shared_orders, roll, whole, stack, stack_all, products_outside, sums_after, scans_of_slices, slices_first,
+        gated_products, join_scatters, sums_of_zeros, repeated_updates, products_to_sums, fuse, split_live_ranges,
+        contractions, indexed, drawn, resident, moves_inside, rows_inside, small_turned, results_together,
+        constants_late, reads_first, with_copies, results_apart, views_first,
     ),
 }
 
@@ -196,9 +197,9 @@ LIMITED: Final[dict[str, tuple[Pass, ...]]] = {
     ),
     "cuda": (
         sorted_reads, few_ranks, order_statistics, online_sums, narrow_operands, half_results, fp8_products,
-        written_windows, tiny_products, mirrored, short_sums, shared_orders, whole, stack, scans_of_slices,
-        slices_first, join_scatters, sums_of_zeros, repeated_updates, products_to_sums, fuse, indexed, drawn, resident,
-        moves_inside, rows_inside, constants_late, reads_first, with_copies, views_first,
+        unpadded_updates, written_windows, tiny_products, mirrored, short_sums, shared_orders, whole, stack,
+        scans_of_slices, slices_first, join_scatters, sums_of_zeros, repeated_updates, products_to_sums, fuse,
+        indexed, drawn, resident, moves_inside, rows_inside, constants_late, reads_first, with_copies, views_first,
     ),
 }
 # fmt: on

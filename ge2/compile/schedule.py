@@ -25,6 +25,7 @@ from ge2.compile.steps import (
     is_mappable,
     is_small,
     kind_of,
+    multiplies_into,
     places_in,
     write_over,
 )
@@ -274,23 +275,27 @@ class Scheduler:
         source, op = self.buffers[x], eqn.op
         # what may write in any order
         strided = (Region, Gather) if self.target == "cuda" else (Region,)
-        maker = self.graph.eqns[source.first].op if source.first >= 0 else None
-        joint = self.target == "cuda" and is_contraction(maker)
-        regional = isinstance(maker, strided) and not joint
-        fits = isinstance(op, Reshape) or (isinstance(op, Transpose) and regional)
-        if not fits or var not in self.returned or x in self.layouts:
+        maker = self.graph.eqns[source.first] if source.first >= 0 else None
+        if maker is None or var not in self.returned or x in self.layouts:
+            return False
+        strides = layout_of(x.type.shape).strides
+        if isinstance(op, Transpose):
+            given = layout_of(var.type.shape).strides
+            strides = tuple(given[op.order.index(i)] for i in range(len(op.order)))
+        joint = self.target == "cuda" and is_contraction(maker.op)
+        regional = isinstance(maker.op, strided) and not joint
+        turns = regional or (
+            self.target == "cuda" and multiplies_into(maker, self.layouts, strides)
+        )
+        if not isinstance(op, Reshape) and not (isinstance(op, Transpose) and turns):
             return False
         if self.reads[x] > 1 and not (regional and isinstance(op, Reshape)):
             return False
         if any(b.base is source for b in self.buffers.values()):
             return False  # a view that was made before
-        if source.storage != "arena" or self.kinds[source.first] != "kernel":
+        if source.storage != "arena" or self.kinds[source.first] not in ("kernel", "matmul"):
             return False
         place = self.add(var, "output", source.first)
-        strides = layout_of(x.type.shape).strides
-        if isinstance(op, Transpose):
-            given = layout_of(var.type.shape).strides
-            strides = tuple(given[op.order.index(i)] for i in range(len(op.order)))
         self.layouts[x] = Layout(0, strides)
         self.parts.add(x)
         source.storage, source.base = "view", place

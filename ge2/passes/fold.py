@@ -35,9 +35,9 @@ from ge2.ops.elementwise import BY_NAME, ConvertElementType
 from ge2.ops.graphs.region import readers_of
 from ge2.ops.index import Indexed, UpdateSlice
 from ge2.ops.pointlike import Elementwise, Pointlike
-from ge2.ops.shape import BroadcastInDim, Concatenate, Iota, Reshape, Slice
+from ge2.ops.shape import BroadcastInDim, Concatenate, Iota, Pad, Reshape, Slice
 from ge2.passes.context import Context, Iotas
-from ge2.passes.simplify import CALLS, Rules, Span, Sweep, fill_each_other, interleaved
+from ge2.passes.simplify import CALLS, Rules, Span, Sweep, fill_each_other, interleaved, simplify
 from ge2.trace.tracer import SNAPSHOT
 
 # -------- Python numbers: equations on weak scalars alone are Python's own arithmetic, done before
@@ -340,7 +340,7 @@ def is_constant(eqn: Eqn) -> bool:
 # A program that keeps its state in the rows of an array writes a row and reads it, over and over. On
 # a GPU each write is a copy of all rows, for what is read later lies behind it. Where nothing reads
 # an array between two writes of the same part, the first is dead; where writes make up most of an
-# array, it is joined of them.
+# array, it is joined of them; one write into zeros is a pad, with zeros between its elements, too.
 #
 # In C a write changes the array where it is, and reads behind a write would have the array copied
 # for them. So there all writes of a program go, or all stay: those that are its arguments' or a
@@ -358,9 +358,10 @@ def forward_writes(graph: Graph, context: Context) -> Graph:
         return graph
     if in_place and any(e.inputs[1].type.size < FEW for e in writes):
         return graph
-    found = with_last_writes(with_reads_of_writes(graph))
-    stay = in_place and any(type(e.op) is UpdateSlice for e in found.eqns)
-    return graph if stay else found
+    found = with_last_writes(with_reads_of_writes(graph), pads=not in_place)
+    if in_place:
+        return graph if any(type(e.op) is UpdateSlice for e in found.eqns) else found
+    return found if found is graph else simplify(found)
 
 
 def with_reads_of_writes(graph: Graph) -> Graph:
@@ -431,11 +432,11 @@ def slice_of(read: Sequence[Span], write: Sequence[Span]) -> Slice:
     return Slice(start, tuple([a + s * (n - 1) + 1 for a, s, (_, _, n) in ends]), step)
 
 
-def with_last_writes(graph: Graph) -> Graph:
+def with_last_writes(graph: Graph, pads: bool) -> Graph:
     """The graph without writes that another one hides before anything is read, and with the rest
-    joined, where they are several and most of an array.
+    joined, where they are several and most of an array; `pads`: one of zeros is a pad.
     """
-    hidden, joined = dict[Atom, Atom](), dict[Atom, list[Eqn]]()
+    hidden, joined, makers = dict[Atom, Atom](), dict[Atom, list[Eqn]](), makers_of(graph)
     for base, chain in chains_of_writes(graph):
         kept, parts = list[Eqn](), set[Any]()
         for e in chain:
@@ -447,6 +448,8 @@ def with_last_writes(graph: Graph) -> Graph:
             parts.add(part)
         if len(kept) > 1:
             joined[kept[0].outs[0]] = joined_writes(base, kept)
+        elif pads and kept[0].inputs[1].type.size and is_zeros(base, makers):
+            joined[kept[0].outs[0]] = [pad_of(kept[0])]
     if not hidden and not any(joined.values()):
         return graph
 
@@ -462,6 +465,22 @@ def with_last_writes(graph: Graph) -> Graph:
             eqns += [Eqn(o.op, tuple(map(final, o.inputs)), o.outs, o.source) for o in found]
     outputs = tuple(map(final, graph.outputs))
     return without_dead_code(Graph(graph.inputs, tuple(eqns), outputs, graph.consts))
+
+
+def is_zeros(x: Atom, makers: Mapping[Atom, Eqn]) -> bool:
+    """True of zeros, all bits of which are zero, whatever they were converted from."""
+    while (eqn := makers.get(x)) and isinstance(eqn.op, BroadcastInDim | ConvertElementType):
+        (x,) = eqn.inputs
+    return isinstance(x, Literal) and not np.asarray(x.value).tobytes().strip(b"\0")
+
+
+def pad_of(write: Eqn) -> Eqn:
+    """A write of elements into zeros as those elements with zeros around and between them."""
+    u, (out,) = write.inputs[1], write.outs
+    spans = of_write(write.op, u)  # type: ignore[arg-type]
+    high = tuple(n - last_of(span) - 1 for n, span in zip(out.type.shape, spans, strict=True))
+    low, steps, _ = zip(*spans, strict=True)
+    return Eqn(Pad(low, high, tuple(s - 1 for s in steps)), (u,), (out,), write.source)
 
 
 def chains_of_writes(graph: Graph) -> Iterator[tuple[Atom, list[Eqn]]]:

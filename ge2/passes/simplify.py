@@ -404,7 +404,16 @@ def pairwise_cut(eqn: Eqn, op: Slice) -> Slice | None:
 
 
 def unpadded(sweep: Sweep, op: Any, inputs: Sequence[Atom], out: ArrayType) -> Atom | None:
-    return None if any((*op.low, *op.high, *op.inner)) else inputs[0]
+    """A pad by nothing, and one of what is padded already."""
+    if not any((*op.low, *op.high, *op.inner)):
+        return inputs[0]
+    before = sweep.made_by(inputs[0], "pad")
+    made: Any = before and before.op
+    if before is None or any(op.inner) or min(*op.low, *op.high, *made.low, *made.high) < 0:
+        return None
+    low, high = (zip(*n, strict=True) for n in ((op.low, made.low), (op.high, made.high)))
+    both = Pad(tuple(map(sum, low)), tuple(map(sum, high)), made.inner)
+    return sweep.make(both, before.inputs, out)
 
 
 def written_in_part(sweep: Sweep, op: Any, inputs: Sequence[Atom], out: ArrayType) -> Atom | None:

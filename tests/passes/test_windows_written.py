@@ -32,13 +32,33 @@ WRITTEN = {
     ),
     "a product with a vector": lambda x, w: windows(x[0, 0, :, 0], 3)[::2] @ w[0],
     "turned": lambda x, w: windows(x[0, :, :, 0].T, (2, 2))[1::3, ::2].sum(axis=(2, 3)),
+    "places of windows": lambda x, w: windows(x, 3, axis=1).sum(axis=1),
 }
 LEFT = {
     "one axis of two": lambda x, w: windows(x, (3, 3), axis=(1, 2)).max(-1),
-    "places of windows": lambda x, w: windows(x, 3, axis=1).sum(axis=1),
     "half types": lambda x, w: windows(x.astype(ge2.bfloat16), 3, axis=1).sum(-1),
     "long": lambda x, w: windows(x.reshape(-1), 100).sum(-1),
 }
+
+V = np.random.default_rng(2).standard_normal((4, 3, 2, 3)).astype(np.float32)
+
+
+def convolved(x: Any, v: Any, step: int = 1, apart: int = 1, of: str = "nhwcij,ocij->nohw") -> Any:
+    spans = tuple(apart * (n - 1) + 1 for n in v.shape[2:])
+    seen = windows(x, spans, axis=(1, 2))[:, ::step, ::step, :, ::apart, ::apart]
+    return np.einsum(of, seen, v)
+
+
+MULTIPLIED = {
+    "convolution": convolved,
+    "with steps": lambda x, v: convolved(x, v, 3),
+    "dilated": lambda x, v: convolved(np.pad(x, ((0, 0), (2, 1), (1, 1), (0, 0))), v, 2, 3),
+    "features last": lambda x, v: convolved(x, v, of="nhwcij,ocij->nhwo"),
+    "features first": lambda x, v: convolved(np.moveaxis(np.moveaxis(x, 3, 1), 1, 3), v, 2),
+    "of one axis": lambda x, v: np.einsum("nhwci,oci->nowh", windows(x, 3, axis=1), v[:, :, 0]),
+    "by columns": lambda x, v: windows(x, (2, 3), axis=(1, 2)).reshape(-1, 18) @ v.reshape(4, 18).T,
+    "twice": lambda x, v: (convolved(x, v), convolved(x, v, 2), windows(x, (9, 9), axis=(1, 2)).sum((4, 5))),
+}  # fmt: skip
 
 
 def graphs(f: Any) -> tuple[Any, Any]:
@@ -108,6 +128,31 @@ def test_windows_are_never_in_memory() -> None:
     graph = ge2.make_jaxpr(f)(ge2.ShapeDtypeStruct((16, 8, 512, 512), np.float32)).graph
     low = compile_graph(graph, name="f", device=OfflineDevice(H200))
     assert len(low.kernels) == 1
+
+
+@needs_compiler
+@pytest.mark.parametrize("executor", ["c", "emulator"])
+@pytest.mark.parametrize("f", MULTIPLIED.values(), ids=MULTIPLIED)
+def test_products_of_windows(f: Any, executor: str) -> None:
+    with ge2.config.using(executor=executor):
+        jitted = ge2.jit(f)
+        found, steps = jitted(X, V), jitted.lower(X, V).executable.program.steps
+    for a, b in zip(ge2.tree.leaves(found), ge2.tree.leaves(f(X, V)), strict=True):
+        np.testing.assert_allclose(a, b, rtol=2e-5, atol=1e-5)
+    assert "gather" not in [s.name for s in steps]
+
+
+def test_products_take_windows_as_they_lie_on_a_gpu() -> None:
+    """The windows of a convolution are in memory once, in an order that is not copied again."""
+    for of in ("nchwij,ocij->nohw", "nchwij,ocij->nhwo", "nchwij,cijo->onhw"):
+
+        def f(x: Any, w: Any, of: str = of) -> Any:
+            return np.einsum(of, windows(x, (3, 3), axis=(2, 3)), w)
+
+        filters = (64, 3, 3, 64) if "cijo" in of else (64, 64, 3, 3)
+        steps = planned(f, ((8, 64, 58, 58), "f4"), (filters, "f4")).kernels
+        assert [k.kind for k in steps][:1] == ["pointwise"]
+        assert not any("dot_general" in k.ops for k in steps)  # whose operands would be copied
 
 
 def planned(f: Any, *shapes: tuple[tuple[int, ...], str]) -> Any:
