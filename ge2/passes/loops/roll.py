@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
+from itertools import pairwise
 from typing import Any, final
 
 import numpy as np
@@ -22,6 +23,7 @@ from ge2.base.record import mutable
 from ge2.base.source import Source, logger
 from ge2.ir import Atom, Eqn, Graph, GraphOp, Literal, Op, Var
 from ge2.ops.dot import DotGeneral
+from ge2.ops.elementwise import ConvertElementType
 from ge2.ops.graphs.loops import RepeatLoop
 from ge2.ops.pointlike import Pointlike
 from ge2.ops.reduce import ArgReduce, Reduce
@@ -39,6 +41,7 @@ from ge2.ops.shape import (
 )
 from ge2.passes.context import NOTHING, Context, Rolling
 from ge2.passes.loops.rolled_to_scan import along_first, row
+from ge2.trace.stage import strong as on_arrays
 
 # ------------------------------------------------------------------------------------------- price
 # The price of equations in seconds: what the C compiler takes for them, and
@@ -76,6 +79,7 @@ FUSED = (
 )
 MOVES = (Reduce, ArgReduce, Transpose, Slice, Rev)  # that read what other threads make
 Place = tuple[int, int, int]  # iteration, equation of the iteration, result
+Made = Mapping[Atom, tuple[int, int]]  # the equation that makes a value, and its result
 
 
 def roll(graph: Graph, context: Context = NOTHING) -> Graph:
@@ -88,8 +92,9 @@ def roll(graph: Graph, context: Context = NOTHING) -> Graph:
     # the long ones find loops of elementwise work, which a GPU has in straight code
     grams = tuning.grams if context.caps is None else tuning.grams[:1]
     cache = None if context.caps is None else context.caps.l2
-    for start, stop, period in repetitions(eqns, grams, tuning):
-        found = rolled(graph, eqns, max(start, at), stop, period, tuning, cache)
+    made_at: Made = {v: (n, i) for n, e in enumerate(eqns) for i, v in enumerate(e.outs)}
+    for start, stop, period in repetitions(eqns, made_at, grams, tuning):
+        found = rolled(graph, eqns, made_at, max(start, at), stop, period, tuning, cache)
         if found is not None and context.caps is not None and not worth_planning(found, tuning):
             found = None
         if found is not None:
@@ -156,7 +161,10 @@ def in_one_piece(eqn: Eqn) -> bool:
 
 
 def repetitions(
-    eqns: Sequence[Eqn], grams: Sequence[int], tuning: Rolling
+    eqns: Sequence[Eqn],
+    at: Made,
+    grams: Sequence[int],
+    tuning: Rolling,
 ) -> list[tuple[int, int, int]]:
     """The ranges in which names of operations repeat: the first equation, the one after the last,
     and the period. `grams`: the numbers of names in a row that are looked for.
@@ -165,7 +173,27 @@ def repetitions(
     names = [e.op.name for e in eqns]
     # long ones repeat with the whole iteration, where what is in it repeats as well
     periods = {p for gram in grams for p in common(names, gram, tuning.periods)}
-    return sorted((start, stop, p) for p in periods for start, stop in runs(names, p, tuning))
+    found = {p: runs(names, p, tuning) for p in periods}
+    if not any(found.values()):
+        return []
+    # a loop in a loop begins again where operands are made at other distances
+    apart = [
+        (name, *(n - at[a][0] if a in at else 0 for a in e.inputs))
+        for n, (name, e) in enumerate(zip(names, eqns, strict=True))
+    ]
+    for p in sorted(periods):
+        around = outer(runs(apart, p, tuning), tuning)
+        several = [p * n for n in range(2, tuning.turns + 1)]
+        found.update((q, runs(names, q, tuning)) for q in (*around, *several) if q not in found)
+    return sorted((start, stop, p) for p, ranges in found.items() for start, stop in ranges)
+
+
+def outer(ranges: Sequence[tuple[int, int]], tuning: Rolling) -> list[int]:
+    """The period of a loop around those whose iterations are in these ranges, if there is one: inside
+    of it the names a period before are found nearer.
+    """
+    starts = Counter(b[0] - a[0] for a, b in pairwise(ranges) if b[1] - b[0] == a[1] - a[0])
+    return [period for period, count in starts.most_common(1) if count + 2 >= tuning.rounds]
 
 
 def common(names: Sequence[str], length: int, count: int) -> list[int]:
@@ -210,8 +238,8 @@ class Rolled:
 
 
 def rolled(
-    graph: Graph, eqns: Sequence[Eqn], start: int, stop: int, period: int, tuning: Rolling,
-    cache: int | None,
+    graph: Graph, eqns: Sequence[Eqn], at: Made, start: int, stop: int,
+    period: int, tuning: Rolling, cache: int | None,
 ) -> Rolled | None:  # fmt: skip
     """The first loop that there is between two equations, perhaps
     without the first ones that repeat. `cache`: the bytes of a GPU's, where products do not read turned
@@ -224,8 +252,10 @@ def rolled(
             count = (last - first - skipped) // period
             if count < tuning.rounds or count * period < tuning.equations:
                 break
-            loop = Rounds(graph, eqns, start + first + skipped, period, count, cache)
-            if loop.can_repeat() and loop.read():
+            loop = Rounds(graph, eqns, at, start + first + skipped, period, count, cache)
+            if not skipped and not (loop.can_repeat() and loop.pays(tuning)):
+                break  # nor do the same equations in another order
+            if loop.read():
                 several = loop.at_once(tuning)
                 if several:
                     if several > 1:
@@ -250,6 +280,15 @@ def as_rows(atoms: Sequence[Atom], tables: list[Eqn], source: Source | None) -> 
     return outs
 
 
+def as_array(atom: Atom, tables: list[Eqn], source: Source | None) -> Atom:
+    """A value that every iteration reads; a Python number as an array, whose equation is added."""
+    if not atom.type.weak:
+        return atom
+    op = ConvertElementType(atom.type.dtype)
+    tables.append(Eqn(op, (atom,), (Var(op.infer(atom.type)[0]),), source))
+    return tables[-1].outs[0]
+
+
 @final
 @mutable
 class Rounds:
@@ -257,11 +296,11 @@ class Rounds:
 
     graph: Graph
     eqns: Sequence[Eqn]
+    at: Made
     start: int
     period: int
     count: int
     cache: int | None  # of a GPU, in bytes
-    places: dict[Atom, Place] = field(default_factory=dict)
     consts: dict[Atom, Var] = field(default_factory=dict)  # what they are within an iteration
     # by what makes the next
     carries: dict[tuple[int, int], tuple[Var, Atom]] = field(default_factory=dict)
@@ -270,9 +309,17 @@ class Rounds:
     inputs: dict[tuple[int, int], Atom | tuple[int, int]] = field(default_factory=dict)
 
     def can_repeat(self) -> bool:
-        """True if equations have neither effects nor Python numbers."""
+        """True if equations neither have effects nor make Python numbers."""
+        return not any(e.op.effect or any(v.type.weak for v in e.outs) for e in self.round(0))
+
+    def pays(self, tuning: Rolling) -> bool:
+        """False of elementwise iterations that compile at once as they are."""
         body = self.round(0)
-        return not any(e.op.effect or any(a.type.weak for a in (*e.inputs, *e.outs)) for e in body)
+        if self.cache is not None or any(isinstance(e.op, GraphOp) for e in body):
+            return True
+        if not all(isinstance(e.op, FUSED) for e in body):
+            return True
+        return compile_seconds(body) * self.count >= tuning.worth
 
     def at_once(self, tuning: Rolling) -> int:
         """The number of iterations that are to be one of the loop; 0 if all of them are to be one kernel,
@@ -341,18 +388,20 @@ class Rounds:
 
     def other(self, start: int, period: int, count: int) -> Rounds:
         """A loop of the same equations."""
-        return Rounds(self.graph, self.eqns, start, period, count, self.cache)
+        return Rounds(self.graph, self.eqns, self.at, start, period, count, self.cache)
 
     def round(self, t: int) -> Sequence[Eqn]:
         at = self.start + t * self.period
         return self.eqns[at : at + self.period]
 
+    def place(self, a: Atom) -> Place | None:
+        """The place in the loop where a value is made."""
+        n, i = self.at.get(a, (-1, 0)) if isinstance(a, Var) else (-1, 0)
+        t, o = divmod(n - self.start, self.period)
+        return (t, o, i) if 0 <= t < self.count and n >= 0 else None
+
     def read(self) -> bool:
         """Finds out what each equation reads; whether that is a loop."""
-        for t in range(self.count):
-            for o, eqn in enumerate(self.round(t)):
-                for i, v in enumerate(eqn.outs):
-                    self.places[v] = t, o, i
         return all(
             self.operand(o, k)
             for o, eqn in enumerate(self.round(0))
@@ -362,7 +411,7 @@ class Rounds:
     def operand(self, o: int, k: int) -> bool:
         """Finds out what input `k` of equation `o` is in every iteration."""
         atoms = [self.eqns[self.start + t * self.period + o].inputs[k] for t in range(self.count)]
-        found = [self.places.get(a) if isinstance(a, Var) else None for a in atoms]
+        found = [self.place(a) for a in atoms]
         first, later = found[0], found[1:]
         if all(a is atoms[0] or a == atoms[0] for a in atoms):
             if first is not None:
@@ -372,6 +421,8 @@ class Rounds:
             else:
                 self.inputs[o, k] = self.consts.setdefault(atoms[0], Var(atoms[0].type))
             return True
+        if atoms[0].type.weak:
+            return False
         if all(p is None for p in found):
             self.inputs[o, k] = self.elements.setdefault(tuple(atoms), Var(atoms[0].type))
             numbers = [isinstance(a, Literal) for a in atoms]
@@ -412,10 +463,10 @@ class Rounds:
             tuple(body),
             (*carry, *(names[key] for key in results)),
         )
-        op = RepeatLoop(graph, self.count, len(self.consts), len(self.carries))
+        op = RepeatLoop(on_arrays(graph), self.count, len(self.consts), len(self.carries))
         source, tables = body[0].source, list[Eqn]()
         given = (
-            *self.consts,
+            *(as_array(a, tables, source) for a in self.consts),
             *(a for _, a in self.carries.values()),
             *(a for each in self.elements for a in as_rows(each, tables, source)),
         )
@@ -490,7 +541,7 @@ class Rounds:
         )
         outside.update(self.graph.outputs)
         last = self.count - 1
-        read = {self.places[a] for a in outside if a in self.places}
+        read = {p for p in map(self.place, outside) if p is not None}
         carried = [self.value(last, o, i) for o, i in self.carries]
         results = sorted({(o, i) for t, o, i in read if t != last or (o, i) not in self.carries})
         outs = [
