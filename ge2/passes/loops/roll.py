@@ -19,7 +19,7 @@ from typing import Any, final
 
 import numpy as np
 
-from ge2.base.record import mutable
+from ge2.base.record import computed, mutable
 from ge2.base.source import Source, logger
 from ge2.ir import Atom, Eqn, Graph, GraphOp, Literal, Op, Var
 from ge2.ops.dot import DotGeneral
@@ -63,7 +63,6 @@ def traffic_seconds(nbytes: int, tuning: Rolling) -> float:
 
 # -------------------------------------------------------------------------------------------- roll
 
-
 FUSED = (
     Pointlike,
     Reduce,
@@ -79,7 +78,6 @@ FUSED = (
 )
 MOVES = (Reduce, ArgReduce, Transpose, Slice, Rev)  # that read what other threads make
 Place = tuple[int, int, int]  # iteration, equation of the iteration, result
-Made = Mapping[Atom, tuple[int, int]]  # the equation that makes a value, and its result
 
 
 def roll(graph: Graph, context: Context = NOTHING) -> Graph:
@@ -92,9 +90,13 @@ def roll(graph: Graph, context: Context = NOTHING) -> Graph:
     # the long ones find loops of elementwise work, which a GPU has in straight code
     grams = tuning.grams if context.caps is None else tuning.grams[:1]
     cache = None if context.caps is None else context.caps.l2
-    made_at: Made = {v: (n, i) for n, e in enumerate(eqns) for i, v in enumerate(e.outs)}
-    for start, stop, period in repetitions(eqns, made_at, grams, tuning):
-        found = rolled(graph, eqns, made_at, max(start, at), stop, period, tuning, cache)
+    code = Straight(graph, eqns)
+    for start, stop, period in repetitions(eqns, grams, tuning):
+        found = rolled(code, max(start, at), stop, period, tuning, cache)
+        if found is None:
+            longer = longer_periods(code, start, stop, period, tuning)
+            tried = (rolled(code, max(start, at), stop, p, tuning, cache) for p in longer)
+            found = next(filter(None, tried), None)
         if found is not None and context.caps is not None and not worth_planning(found, tuning):
             found = None
         if found is not None:
@@ -161,10 +163,7 @@ def in_one_piece(eqn: Eqn) -> bool:
 
 
 def repetitions(
-    eqns: Sequence[Eqn],
-    at: Made,
-    grams: Sequence[int],
-    tuning: Rolling,
+    eqns: Sequence[Eqn], grams: Sequence[int], tuning: Rolling
 ) -> list[tuple[int, int, int]]:
     """The ranges in which names of operations repeat: the first equation, the one after the last,
     and the period. `grams`: the numbers of names in a row that are looked for.
@@ -174,18 +173,24 @@ def repetitions(
     # long ones repeat with the whole iteration, where what is in it repeats as well
     periods = {p for gram in grams for p in common(names, gram, tuning.periods)}
     found = {p: runs(names, p, tuning) for p in periods}
-    if not any(found.values()):
-        return []
-    # a loop in a loop begins again where operands are made at other distances
-    apart = [
-        (name, *(n - at[a][0] if a in at else 0 for a in e.inputs))
-        for n, (name, e) in enumerate(zip(names, eqns, strict=True))
-    ]
-    for p in sorted(periods):
-        around = outer(runs(apart, p, tuning), tuning)
-        several = [p * n for n in range(2, tuning.turns + 1)]
-        found.update((q, runs(names, q, tuning)) for q in (*around, *several) if q not in found)
+    around = {q for ranges in found.values() for q in outer(ranges, tuning)}
+    found.update((q, runs(names, q, tuning)) for q in around - periods)
     return sorted((start, stop, p) for p, ranges in found.items() for start, stop in ranges)
+
+
+def longer_periods(
+    code: Straight, start: int, stop: int, period: int, tuning: Rolling
+) -> Iterator[int]:
+    """The periods that equations may have whose names repeat sooner: of a loop around one, which
+    begins again where operands are made at other distances, and some times as long.
+    """
+    at = code.at
+    apart = [
+        (e.op.name, *(n - at[a][0] if a in at else 0 for a in e.inputs))
+        for n, e in enumerate(code.eqns[start:stop], start)
+    ]
+    yield from outer(runs(apart, period, tuning), tuning)
+    yield from (period * n for n in range(2, tuning.turns + 1))
 
 
 def outer(ranges: Sequence[tuple[int, int]], tuning: Rolling) -> list[int]:
@@ -229,6 +234,27 @@ def key_of(eqn: Eqn, differ: bool) -> Any:
 
 
 @final
+class Straight:
+    """Straight code, and what is known of its equations once somebody asks."""
+
+    def __init__(self, graph: Graph, eqns: Sequence[Eqn]) -> None:
+        self.graph, self.eqns = graph, eqns
+
+    @computed
+    def at(self) -> dict[Atom, tuple[int, int]]:
+        """The equation that makes each value, and which of its results it is."""
+        return {v: (n, i) for n, e in enumerate(self.eqns) for i, v in enumerate(e.outs)}
+
+    @computed
+    def keys(self) -> list[Any]:
+        return [key_of(e, True) for e in self.eqns]
+
+    @computed
+    def exact_keys(self) -> list[Any]:
+        return [key_of(e, False) for e in self.eqns]
+
+
+@final
 @mutable
 class Rolled:
     tables: list[Eqn]  # equations of numbers that it reads as rows of arrays
@@ -238,21 +264,22 @@ class Rolled:
 
 
 def rolled(
-    graph: Graph, eqns: Sequence[Eqn], at: Made, start: int, stop: int,
-    period: int, tuning: Rolling, cache: int | None,
-) -> Rolled | None:  # fmt: skip
+    code: Straight, start: int, stop: int, period: int, tuning: Rolling, cache: int | None
+) -> Rolled | None:
     """The first loop that there is between two equations, perhaps
     without the first ones that repeat. `cache`: the bytes of a GPU's, where products do not read turned
     arrays as quickly as others.
     """
     # rounds of several kernels are compiled once in straight code, too, and run quicker there
-    differ = cache is None and all(isinstance(e.op, FUSED) for e in eqns[start : start + period])
-    for first, last in runs([key_of(e, differ) for e in eqns[start:stop]], period, tuning):
+    body = code.eqns[start : start + period]
+    differ = cache is None and all(isinstance(e.op, FUSED) for e in body)
+    keys = code.keys if differ else code.exact_keys
+    for first, last in runs(keys[start:stop], period, tuning):
         for skipped in range(min(2 * period, last - first)):
             count = (last - first - skipped) // period
             if count < tuning.rounds or count * period < tuning.equations:
                 break
-            loop = Rounds(graph, eqns, at, start + first + skipped, period, count, cache)
+            loop = Rounds(code, start + first + skipped, period, count, cache)
             if not skipped and not (loop.can_repeat() and loop.pays(tuning)):
                 break  # nor do the same equations in another order
             if loop.read():
@@ -294,13 +321,12 @@ def as_array(atom: Atom, tables: list[Eqn], source: Source | None) -> Atom:
 class Rounds:
     """Equations `start + t * period + o`: iteration t, equation o."""
 
-    graph: Graph
-    eqns: Sequence[Eqn]
-    at: Made
+    code: Straight
     start: int
     period: int
     count: int
     cache: int | None  # of a GPU, in bytes
+    places: dict[Atom, Place] = field(default_factory=dict)
     consts: dict[Atom, Var] = field(default_factory=dict)  # what they are within an iteration
     # by what makes the next
     carries: dict[tuple[int, int], tuple[Var, Atom]] = field(default_factory=dict)
@@ -315,11 +341,8 @@ class Rounds:
     def pays(self, tuning: Rolling) -> bool:
         """False of elementwise iterations that compile at once as they are."""
         body = self.round(0)
-        if self.cache is not None or any(isinstance(e.op, GraphOp) for e in body):
-            return True
-        if not all(isinstance(e.op, FUSED) for e in body):
-            return True
-        return compile_seconds(body) * self.count >= tuning.worth
+        plain = self.cache is None and all(isinstance(e.op, FUSED) for e in body)
+        return not plain or compile_seconds(body) * self.count >= tuning.worth
 
     def at_once(self, tuning: Rolling) -> int:
         """The number of iterations that are to be one of the loop; 0 if all of them are to be one kernel,
@@ -388,30 +411,41 @@ class Rounds:
 
     def other(self, start: int, period: int, count: int) -> Rounds:
         """A loop of the same equations."""
-        return Rounds(self.graph, self.eqns, self.at, start, period, count, self.cache)
+        return Rounds(self.code, start, period, count, self.cache)
 
     def round(self, t: int) -> Sequence[Eqn]:
         at = self.start + t * self.period
-        return self.eqns[at : at + self.period]
-
-    def place(self, a: Atom) -> Place | None:
-        """The place in the loop where a value is made."""
-        n, i = self.at.get(a, (-1, 0)) if isinstance(a, Var) else (-1, 0)
-        t, o = divmod(n - self.start, self.period)
-        return (t, o, i) if 0 <= t < self.count and n >= 0 else None
+        return self.code.eqns[at : at + self.period]
 
     def read(self) -> bool:
         """Finds out what each equation reads; whether that is a loop."""
+        if self.count > 2 and not self.repeats():
+            return False
+        for t in range(self.count):
+            body = enumerate(self.round(t))
+            self.places.update((v, (t, o, i)) for o, e in body for i, v in enumerate(e.outs))
         return all(
             self.operand(o, k)
             for o, eqn in enumerate(self.round(0))
             for k in range(len(eqn.inputs))
         )
 
+    def repeats(self) -> bool:
+        """True if the third iteration reads what the second does, made as far before: a first look."""
+        at, begin = self.code.at, self.start
+        for one, two in zip(self.round(1), self.round(2), strict=True):
+            for a, b in zip(one.inputs, two.inputs, strict=True):
+                (n, i), (m, j) = at.get(a, (-1, 0)), at.get(b, (-1, 0))
+                if a is not b and max(n, m) >= begin and (m - n, j) != (self.period, i):
+                    return False
+        return True
+
     def operand(self, o: int, k: int) -> bool:
         """Finds out what input `k` of equation `o` is in every iteration."""
-        atoms = [self.eqns[self.start + t * self.period + o].inputs[k] for t in range(self.count)]
-        found = [self.place(a) for a in atoms]
+        atoms = [
+            self.code.eqns[self.start + t * self.period + o].inputs[k] for t in range(self.count)
+        ]
+        found = [self.places.get(a) for a in atoms]
         first, later = found[0], found[1:]
         if all(a is atoms[0] or a == atoms[0] for a in atoms):
             if first is not None:
@@ -483,7 +517,7 @@ class Rounds:
         """The equations of constants that are smaller arrays, repeated, or that products read as
         another array turned: they stand in an iteration, which reads those.
         """
-        makers = {v: e for e in self.eqns[: self.start] for v in e.outs}
+        makers = {v: e for e in self.code.eqns[: self.start] for v in e.outs}
         found = list[Eqn]()
         for outer in list(self.consts):
             maker = makers.get(outer) if isinstance(outer, Var) else None
@@ -535,13 +569,13 @@ class Rounds:
 
     def results(self) -> tuple[list[tuple[int, int]], tuple[Var, ...]]:
         """The results of an iteration that are read outside, and all that the loop makes."""
-        outside = {a for e in self.eqns[: self.start] for a in e.inputs}
+        outside = {a for e in self.code.eqns[: self.start] for a in e.inputs}
         outside.update(
-            a for e in self.eqns[self.start + self.count * self.period :] for a in e.inputs
+            a for e in self.code.eqns[self.start + self.count * self.period :] for a in e.inputs
         )
-        outside.update(self.graph.outputs)
+        outside.update(self.code.graph.outputs)
         last = self.count - 1
-        read = {p for p in map(self.place, outside) if p is not None}
+        read = {self.places[a] for a in outside if a in self.places}
         carried = [self.value(last, o, i) for o, i in self.carries]
         results = sorted({(o, i) for t, o, i in read if t != last or (o, i) not in self.carries})
         outs = [
