@@ -326,3 +326,27 @@ def test_casts_of_64_bits_are_numpys_to_the_bit(
     found = ge2.jit(lambda x: x.astype(target))(x)
     assert found.dtype == wanted.dtype
     assert found.tobytes() == wanted.tobytes()
+
+
+def test_many_operations_on_wide_numbers_take_few_bytes_at_a_time(rng):
+    """A vector of bytes would be four of each of them; few operations keep it."""
+    table = rng.integers(0, 1 << 32, 256).astype(np.uint32)
+    data = rng.integers(0, 256, (301, 12)).astype(np.uint8)
+
+    def checksum(data, rounds):
+        c = np.full(len(data), 0xFFFFFFFF, np.uint32)
+        for i in range(rounds):
+            at = (c ^ data[:, i]) & np.uint32(255)
+            c = table[at.astype(np.int64)] ^ (c >> np.uint32(8))
+        return c
+
+    for rounds, few in ((7, True), (2, False)):
+        f = ge2.jit(lambda data, n=rounds: checksum(data, n))
+        assert ("simdlen(16)" in f.lower(data).as_text("c")) == few
+        np.testing.assert_array_equal(f(data), checksum(data, rounds))
+
+
+@pytest.mark.parametrize("shape", [(16, 16), (64, 130), (37, 53), (65, 15), (5, 200)])
+def test_bytes_across_each_other_are_copied_to_the_edges(shape, rng):
+    x = rng.integers(0, 256, shape).astype(np.uint8)
+    np.testing.assert_array_equal(ge2.jit(lambda x: x.T.copy())(x), x.T)

@@ -322,3 +322,66 @@ def test_the_period_of_a_loop_that_repeats_within_an_iteration():
 
     (loop,) = loops(steps, np.empty(1000))
     assert loop.length == 30 and sum(e.op.name == "sin" for e in loop.body.eqns) == 4
+
+
+def turns(c):
+    """Rows, then columns: the names of operations repeat in half of an iteration."""
+    f = np.zeros(len(c))
+    for _ in range(24):
+        f = np.log(np.exp(f - c).sum(1))
+        f = np.log(np.exp(f[:, None] - c).sum(0))
+    return f
+
+
+def warped(a, b):
+    """A loop in a loop; the rows of the table are lists."""
+    row = [np.full(a.shape[1], np.inf)] * 17
+    row[0] = np.zeros(a.shape[1])
+    for i in range(16):
+        new = [np.full(a.shape[1], np.inf)]
+        for j in range(16):
+            best = np.minimum(np.minimum(row[j], row[j + 1]), new[j])
+            new.append(np.abs(a[i] - b[j]) + best)
+        row = new
+    return row[-1]
+
+
+def stepped(x, h):
+    """A step that is a Python number: traced, it has a weak type."""
+    for _ in range(30):
+        x = x + h * np.sin(x) + (h / 2) * x
+    return x
+
+
+FOUND = {
+    "turns": (turns, (np.abs(rng.standard_normal((6, 6))),), 8),
+    "warped": (warped, (rng.standard_normal((16, 50)), rng.standard_normal((16, 50))), 64),
+    "stepped": (stepped, (rng.standard_normal(50), 0.01), 1),
+}
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_iterations_are_found_whatever_repeats_inside_or_is_a_python_number(name, executor):
+    f, args, equations = FOUND[name]
+    (loop,) = loops(f, *args)
+    assert loop.length >= 14 and len(loop.body.eqns) >= equations
+    with ge2.config.using(passes_off=("roll",)):
+        want = ge2.jit(lambda *xs: f(*xs))(*args)
+    np.testing.assert_equal(ge2.jit(f)(*args), want)
+    np.testing.assert_allclose(want, f(*args), rtol=1e-12)
+
+
+def test_python_numbers_that_iterations_make_or_read_in_turn_stay_as_they_are():
+    def made(x, h):
+        t = h
+        for _ in range(30):
+            x, t = x + t * np.sin(x), t + h
+        return x
+
+    def read(x, *hs):
+        for h in hs:
+            x = x + h * np.sin(x)
+        return x
+
+    assert not loops(made, X, 0.5)
+    assert not loops(read, X, *(0.1 * i for i in range(30)))

@@ -14,14 +14,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
+from itertools import pairwise
 from typing import Any, final
 
 import numpy as np
 
-from ge2.base.record import mutable
+from ge2.base.record import computed, mutable
 from ge2.base.source import Source, logger
 from ge2.ir import Atom, Eqn, Graph, GraphOp, Literal, Op, Var
 from ge2.ops.dot import DotGeneral
+from ge2.ops.elementwise import ConvertElementType
 from ge2.ops.graphs.loops import RepeatLoop
 from ge2.ops.pointlike import Pointlike
 from ge2.ops.reduce import ArgReduce, Reduce
@@ -39,6 +41,7 @@ from ge2.ops.shape import (
 )
 from ge2.passes.context import NOTHING, Context, Rolling
 from ge2.passes.loops.rolled_to_scan import along_first, row
+from ge2.trace.stage import strong as on_arrays
 
 # ------------------------------------------------------------------------------------------- price
 # The price of equations in seconds: what the C compiler takes for them, and
@@ -59,7 +62,6 @@ def traffic_seconds(nbytes: int, tuning: Rolling) -> float:
 
 
 # -------------------------------------------------------------------------------------------- roll
-
 
 FUSED = (
     Pointlike,
@@ -88,8 +90,13 @@ def roll(graph: Graph, context: Context = NOTHING) -> Graph:
     # the long ones find loops of elementwise work, which a GPU has in straight code
     grams = tuning.grams if context.caps is None else tuning.grams[:1]
     cache = None if context.caps is None else context.caps.l2
+    code = Straight(graph, eqns)
     for start, stop, period in repetitions(eqns, grams, tuning):
-        found = rolled(graph, eqns, max(start, at), stop, period, tuning, cache)
+        found = rolled(code, max(start, at), stop, period, tuning, cache)
+        if found is None:
+            longer = longer_periods(code, start, stop, period, tuning)
+            tried = (rolled(code, max(start, at), stop, p, tuning, cache) for p in longer)
+            found = next(filter(None, tried), None)
         if found is not None and context.caps is not None and not worth_planning(found, tuning):
             found = None
         if found is not None:
@@ -165,7 +172,33 @@ def repetitions(
     names = [e.op.name for e in eqns]
     # long ones repeat with the whole iteration, where what is in it repeats as well
     periods = {p for gram in grams for p in common(names, gram, tuning.periods)}
-    return sorted((start, stop, p) for p in periods for start, stop in runs(names, p, tuning))
+    found = {p: runs(names, p, tuning) for p in periods}
+    around = {q for ranges in found.values() for q in outer(ranges, tuning)}
+    found.update((q, runs(names, q, tuning)) for q in around - periods)
+    return sorted((start, stop, p) for p, ranges in found.items() for start, stop in ranges)
+
+
+def longer_periods(
+    code: Straight, start: int, stop: int, period: int, tuning: Rolling
+) -> Iterator[int]:
+    """The periods that equations may have whose names repeat sooner: of a loop around one, which
+    begins again where operands are made at other distances, and some times as long.
+    """
+    at = code.at
+    apart = [
+        (e.op.name, *(n - at[a][0] if a in at else 0 for a in e.inputs))
+        for n, e in enumerate(code.eqns[start:stop], start)
+    ]
+    yield from outer(runs(apart, period, tuning), tuning)
+    yield from (period * n for n in range(2, tuning.turns + 1))
+
+
+def outer(ranges: Sequence[tuple[int, int]], tuning: Rolling) -> list[int]:
+    """The period of a loop around those whose iterations are in these ranges, if there is one: inside
+    of it the names a period before are found nearer.
+    """
+    starts = Counter(b[0] - a[0] for a, b in pairwise(ranges) if b[1] - b[0] == a[1] - a[0])
+    return [period for period, count in starts.most_common(1) if count + 2 >= tuning.rounds]
 
 
 def common(names: Sequence[str], length: int, count: int) -> list[int]:
@@ -201,6 +234,27 @@ def key_of(eqn: Eqn, differ: bool) -> Any:
 
 
 @final
+class Straight:
+    """Straight code, and what is known of its equations once somebody asks."""
+
+    def __init__(self, graph: Graph, eqns: Sequence[Eqn]) -> None:
+        self.graph, self.eqns = graph, eqns
+
+    @computed
+    def at(self) -> dict[Atom, tuple[int, int]]:
+        """The equation that makes each value, and which of its results it is."""
+        return {v: (n, i) for n, e in enumerate(self.eqns) for i, v in enumerate(e.outs)}
+
+    @computed
+    def keys(self) -> list[Any]:
+        return [key_of(e, True) for e in self.eqns]
+
+    @computed
+    def exact_keys(self) -> list[Any]:
+        return [key_of(e, False) for e in self.eqns]
+
+
+@final
 @mutable
 class Rolled:
     tables: list[Eqn]  # equations of numbers that it reads as rows of arrays
@@ -210,22 +264,25 @@ class Rolled:
 
 
 def rolled(
-    graph: Graph, eqns: Sequence[Eqn], start: int, stop: int, period: int, tuning: Rolling,
-    cache: int | None,
-) -> Rolled | None:  # fmt: skip
+    code: Straight, start: int, stop: int, period: int, tuning: Rolling, cache: int | None
+) -> Rolled | None:
     """The first loop that there is between two equations, perhaps
     without the first ones that repeat. `cache`: the bytes of a GPU's, where products do not read turned
     arrays as quickly as others.
     """
     # rounds of several kernels are compiled once in straight code, too, and run quicker there
-    differ = cache is None and all(isinstance(e.op, FUSED) for e in eqns[start : start + period])
-    for first, last in runs([key_of(e, differ) for e in eqns[start:stop]], period, tuning):
+    body = code.eqns[start : start + period]
+    differ = cache is None and all(isinstance(e.op, FUSED) for e in body)
+    keys = code.keys if differ else code.exact_keys
+    for first, last in runs(keys[start:stop], period, tuning):
         for skipped in range(min(2 * period, last - first)):
             count = (last - first - skipped) // period
             if count < tuning.rounds or count * period < tuning.equations:
                 break
-            loop = Rounds(graph, eqns, start + first + skipped, period, count, cache)
-            if loop.can_repeat() and loop.read():
+            loop = Rounds(code, start + first + skipped, period, count, cache)
+            if not skipped and not (loop.can_repeat() and loop.pays(tuning)):
+                break  # nor do the same equations in another order
+            if loop.read():
                 several = loop.at_once(tuning)
                 if several:
                     if several > 1:
@@ -250,13 +307,21 @@ def as_rows(atoms: Sequence[Atom], tables: list[Eqn], source: Source | None) -> 
     return outs
 
 
+def as_array(atom: Atom, tables: list[Eqn], source: Source | None) -> Atom:
+    """A value that every iteration reads; a Python number as an array, whose equation is added."""
+    if not atom.type.weak:
+        return atom
+    op = ConvertElementType(atom.type.dtype)
+    tables.append(Eqn(op, (atom,), (Var(op.infer(atom.type)[0]),), source))
+    return tables[-1].outs[0]
+
+
 @final
 @mutable
 class Rounds:
     """Equations `start + t * period + o`: iteration t, equation o."""
 
-    graph: Graph
-    eqns: Sequence[Eqn]
+    code: Straight
     start: int
     period: int
     count: int
@@ -270,9 +335,14 @@ class Rounds:
     inputs: dict[tuple[int, int], Atom | tuple[int, int]] = field(default_factory=dict)
 
     def can_repeat(self) -> bool:
-        """True if equations have neither effects nor Python numbers."""
+        """True if equations neither have effects nor make Python numbers."""
+        return not any(e.op.effect or any(v.type.weak for v in e.outs) for e in self.round(0))
+
+    def pays(self, tuning: Rolling) -> bool:
+        """False of elementwise iterations that compile at once as they are."""
         body = self.round(0)
-        return not any(e.op.effect or any(a.type.weak for a in (*e.inputs, *e.outs)) for e in body)
+        plain = self.cache is None and all(isinstance(e.op, FUSED) for e in body)
+        return not plain or compile_seconds(body) * self.count >= tuning.worth
 
     def at_once(self, tuning: Rolling) -> int:
         """The number of iterations that are to be one of the loop; 0 if all of them are to be one kernel,
@@ -341,28 +411,41 @@ class Rounds:
 
     def other(self, start: int, period: int, count: int) -> Rounds:
         """A loop of the same equations."""
-        return Rounds(self.graph, self.eqns, start, period, count, self.cache)
+        return Rounds(self.code, start, period, count, self.cache)
 
     def round(self, t: int) -> Sequence[Eqn]:
         at = self.start + t * self.period
-        return self.eqns[at : at + self.period]
+        return self.code.eqns[at : at + self.period]
 
     def read(self) -> bool:
         """Finds out what each equation reads; whether that is a loop."""
+        if self.count > 2 and not self.repeats():
+            return False
         for t in range(self.count):
-            for o, eqn in enumerate(self.round(t)):
-                for i, v in enumerate(eqn.outs):
-                    self.places[v] = t, o, i
+            body = enumerate(self.round(t))
+            self.places.update((v, (t, o, i)) for o, e in body for i, v in enumerate(e.outs))
         return all(
             self.operand(o, k)
             for o, eqn in enumerate(self.round(0))
             for k in range(len(eqn.inputs))
         )
 
+    def repeats(self) -> bool:
+        """True if the third iteration reads what the second does, made as far before: a first look."""
+        at, begin = self.code.at, self.start
+        for one, two in zip(self.round(1), self.round(2), strict=True):
+            for a, b in zip(one.inputs, two.inputs, strict=True):
+                (n, i), (m, j) = at.get(a, (-1, 0)), at.get(b, (-1, 0))
+                if a is not b and max(n, m) >= begin and (m - n, j) != (self.period, i):
+                    return False
+        return True
+
     def operand(self, o: int, k: int) -> bool:
         """Finds out what input `k` of equation `o` is in every iteration."""
-        atoms = [self.eqns[self.start + t * self.period + o].inputs[k] for t in range(self.count)]
-        found = [self.places.get(a) if isinstance(a, Var) else None for a in atoms]
+        atoms = [
+            self.code.eqns[self.start + t * self.period + o].inputs[k] for t in range(self.count)
+        ]
+        found = [self.places.get(a) for a in atoms]
         first, later = found[0], found[1:]
         if all(a is atoms[0] or a == atoms[0] for a in atoms):
             if first is not None:
@@ -372,6 +455,8 @@ class Rounds:
             else:
                 self.inputs[o, k] = self.consts.setdefault(atoms[0], Var(atoms[0].type))
             return True
+        if atoms[0].type.weak:
+            return False
         if all(p is None for p in found):
             self.inputs[o, k] = self.elements.setdefault(tuple(atoms), Var(atoms[0].type))
             numbers = [isinstance(a, Literal) for a in atoms]
@@ -412,10 +497,10 @@ class Rounds:
             tuple(body),
             (*carry, *(names[key] for key in results)),
         )
-        op = RepeatLoop(graph, self.count, len(self.consts), len(self.carries))
+        op = RepeatLoop(on_arrays(graph), self.count, len(self.consts), len(self.carries))
         source, tables = body[0].source, list[Eqn]()
         given = (
-            *self.consts,
+            *(as_array(a, tables, source) for a in self.consts),
             *(a for _, a in self.carries.values()),
             *(a for each in self.elements for a in as_rows(each, tables, source)),
         )
@@ -432,7 +517,7 @@ class Rounds:
         """The equations of constants that are smaller arrays, repeated, or that products read as
         another array turned: they stand in an iteration, which reads those.
         """
-        makers = {v: e for e in self.eqns[: self.start] for v in e.outs}
+        makers = {v: e for e in self.code.eqns[: self.start] for v in e.outs}
         found = list[Eqn]()
         for outer in list(self.consts):
             maker = makers.get(outer) if isinstance(outer, Var) else None
@@ -484,11 +569,11 @@ class Rounds:
 
     def results(self) -> tuple[list[tuple[int, int]], tuple[Var, ...]]:
         """The results of an iteration that are read outside, and all that the loop makes."""
-        outside = {a for e in self.eqns[: self.start] for a in e.inputs}
+        outside = {a for e in self.code.eqns[: self.start] for a in e.inputs}
         outside.update(
-            a for e in self.eqns[self.start + self.count * self.period :] for a in e.inputs
+            a for e in self.code.eqns[self.start + self.count * self.period :] for a in e.inputs
         )
-        outside.update(self.graph.outputs)
+        outside.update(self.code.graph.outputs)
         last = self.count - 1
         read = {self.places[a] for a in outside if a in self.places}
         carried = [self.value(last, o, i) for o, i in self.carries]

@@ -11,6 +11,7 @@ import numpy as np
 
 from ge2.base.arrays import BOOL, COMPLEX, COMPLEX64, COMPLEX128, FLOAT32, FLOAT64, HALF
 from ge2.codegen.axes import Work
+from ge2.codegen.kernel_values import Param
 from ge2.codegen.user_kernels import BITS as USER_BITS
 from ge2.codegen.user_kernels import INTEGER, NAMED, Spelling, subjects
 from ge2.codegen.user_kernels import SUFFIX as SUFFIX
@@ -237,3 +238,13 @@ def vectorises(works: Iterable[Work]) -> bool:
         (w.kind == "fold" and gathers_index(w)) or any(x.dtype in COMPLEX for x in w.xs)
         for w in works
     )
+
+
+def widens_bytes(works: Iterable[Work], many: int) -> bool:
+    """True if a loop has arrays of bytes, and `many` operations on numbers of four bytes or more: a
+    vector of bytes would be several of each of those, all of them written out, which no register has.
+    """
+    wide = [w for w in works if w.kind == "compute" and any(x.dtype.itemsize >= 4 for x in w.xs)]
+    read = {x.dtype.itemsize for w in works for x in w.xs if isinstance(x.leaf, Param)}
+    written = {w.param.var.type.dtype.itemsize for w in works if w.param is not None}
+    return len(wide) >= many and 1 in read | written

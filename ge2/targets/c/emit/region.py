@@ -42,6 +42,7 @@ from ge2.targets.c.emit import (
     statements,
     taken_in,
     vectorises,
+    widens_bytes,
 )
 from ge2.targets.c.emit.file import Braces, Cut, For, Partial, Stage, Tasks, length, with_reads
 from ge2.targets.c.emit.statements import (
@@ -317,7 +318,7 @@ class Writer(Statements):
                 clauses.setdefault("|", []).append(self.nans[w])
             clauses.setdefault(clause(w), []).append(name)
         text = "".join(f" reduction({c}:{', '.join(names)})" for c, names in clauses.items() if c)
-        if not text and self.byte_floats():
+        if not text and (self.byte_floats() or widens_bytes(loop.works, self.tuning.crowded)):
             text = f" simdlen({self.tuning.bytes_at_once})"
         return before, f"#pragma omp simd{text}" if simd else "", after
 

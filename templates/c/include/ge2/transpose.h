@@ -42,6 +42,12 @@
         } \
         for (int r = 0; r < N; r++) memcpy(y + r * W, &a[r], 16); \
     } \
+    /* the rest of a tile; bytes would be put into vectors one by one, which gcc takes half a second for, and no time saves */ \
+    GE2_CALLER void ge2_transpose_edge_##t( \
+        const ge2_element_##t *x, int64_t x_d, ge2_element_##t *tile, int64_t n_d, int64_t s, int64_t n_s) { \
+        for (; s < n_s; s++) \
+            for (int64_t d = 0; d < n_d; d++) tile[s * W + d] = x[d * x_d + s]; \
+    } \
     static __attribute__((unused)) void ge2_transpose_##t( \
         const void *from, int64_t x_d, void *to, int64_t y_s, int64_t n_d, int64_t n_s) { \
         const ge2_element_##t *x = from; \
@@ -67,9 +73,11 @@
             for (; d + N <= wide; d += N) { \
                 int64_t s = 0; \
                 for (; s + N <= n_s; s += N) ge2_transpose_block_##t(x + d * x_d + s, x_d, tile + s * W + d); \
+                if (N > 8) ge2_transpose_edge_##t(x + d * x_d, x_d, tile + d, N, s, n_s), s = n_s; \
                 for (; s < n_s; s++) \
                     for (int64_t r = 0; r < N; r++) tile[s * W + d + r] = x[(d + r) * x_d + s]; \
             } \
+            if (N > 8) ge2_transpose_edge_##t(x + d * x_d, x_d, tile + d, wide - d, 0, n_s), d = wide; \
             for (; d < wide; d++) \
                 for (int64_t s = 0; s < n_s; s++) tile[s * W + d] = x[d * x_d + s]; \
             for (int64_t s = 0; s < n_s; s++) \
