@@ -337,6 +337,7 @@ class Fusion:
         for var, at in b.embed.items():
             a.read(var, named(names, at))
         a.entries.update((index, named(names, entry)) for index, entry in b.entries.items())
+        a.widest = max(a.widest, named(names, b.widest), key=len)
         a.made |= b.made
         a.twisted |= b.twisted
         a.tables |= b.tables
