@@ -41,6 +41,7 @@ from ge2.passes.indices import (
 from ge2.passes.linear_algebra import factors as factors_of
 from ge2.passes.linear_algebra import (
     half_results,
+    in_double,
     products_to_sums,
     solves,
     thin_products,
@@ -171,7 +172,7 @@ PIPELINES: Final[dict[str, tuple[Pass, ...]]] = {
     "reference": (roll_offsets, *TIDY, roll, whole, stack, fuse),
     "c": (
         user_kernels, roll_offsets, *FIRST[1:], written_windows, thin_products, sorted_reads, order_statistics,
-        joined_products, roll, whole, stack, products_outside, factors, little_first, scans_of_slices,
+        joined_products, roll, whole, stack, products_outside, factors, in_double, little_first, scans_of_slices,
         repeated_updates, split_edges, fuse, contractions, constants_late, writes, grounded, reads_first, with_copies,
         views_first, checked_early,
     ),
@@ -191,8 +192,8 @@ PIPELINES: Final[dict[str, tuple[Pass, ...]]] = {
 LIMITED: Final[dict[str, tuple[Pass, ...]]] = {
     "reference": (whole, stack, fuse),
     "c": (
-        thin_products, sorted_reads, order_statistics, whole, stack, little_first, scans_of_slices, split_edges, fuse,
-        constants_late, writes, grounded, reads_first, with_copies, views_first, checked_early,
+        thin_products, sorted_reads, order_statistics, whole, stack, in_double, little_first, scans_of_slices,
+        split_edges, fuse, constants_late, writes, grounded, reads_first, with_copies, views_first, checked_early,
     ),
     "cuda": (
         sorted_reads, few_ranks, order_statistics, online_sums, narrow_operands, half_results, fp8_products,

@@ -66,7 +66,7 @@ FLOAT_HEADERS = {  # by the subject that an operation names
 BY_SIGN = {
     "ge2_random_": "random", "ge2_panel_": "panels", "ge2_slivers": "panels",
     "GE2_PRODUCT_WITH_ITSELF": "self_product", "GE2_PRODUCT_WITH_LINES": "vector_product",
-    "GE2_PRODUCT_OF_LINES": "vector_product",
+    "GE2_PRODUCT_OF_LINES": "vector_product", "ge2_numpy_": "numpy_loops",
 }  # fmt: skip
 BY_FIRST = {  # the first word of a name
     **dict.fromkeys(("search", "sort", "top", "turned"), "sort"), "lines": "sort_lines",
