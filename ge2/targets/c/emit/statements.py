@@ -153,6 +153,10 @@ class Places(AxesParameters):
         """True if neighbours along an axis are not near to each other in memory."""
         return abs(self.axes.strides[p].get(a, 0)) * p.var.type.dtype.itemsize > self.near
 
+    def still(self, x: Held, a: int) -> bool:
+        """True if a value is the same all along an axis, and there before."""
+        return isinstance(x.leaf, Param) and not self.axes.strides[x.leaf].get(a, 0)
+
     def load(self, p: Param) -> str:
         """An element of an input, or a number that was handed over."""
         name = label(p.name)
