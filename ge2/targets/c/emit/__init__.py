@@ -233,7 +233,5 @@ def clause(w: Work) -> str:
 
 def vectorises(works: Iterable[Work]) -> bool:
     """True if the compiler can take several elements of such a loop at a time."""
-    return not any(
-        (w.kind == "fold" and gathers_index(w)) or any(x.dtype in COMPLEX for x in w.xs)
-        for w in works
-    )
+    folds = [w for w in works if w.kind == "fold"]
+    return not any(gathers_index(w) or any(x.dtype in COMPLEX for x in w.xs) for w in folds)
