@@ -110,7 +110,7 @@ def header(name: str, suffix: str) -> str:
             else FLOAT_HEADERS.get(subjects().get(name, ""), "float_basic")
         )
     if suffix in ("c64", "c128"):
-        return "complex"
+        return "complex_exp" if name == "exp" else "complex"
     return "bool" if suffix == "bool" else "integer"
 
 

@@ -1,7 +1,8 @@
 /* Complex numbers as NumPy computes them: products and quotients by parts, without the branches of C99.
  *
  * NumPy's loops over arrays fuse one product of two wherever the processor can, and so does ge2_mul: the bits are
- * the same, but z * conj(z) is not quite real. Logarithms, sines and their kin are the C library's, as in NumPy.
+ * the same, but z * conj(z) is not quite real. Logarithms, sines and their kin are the C library's, as in NumPy, but
+ * for exponentials (complex_exp.h).
  */
 #ifndef GE2_COMPLEX_H
 #define GE2_COMPLEX_H
@@ -90,7 +91,6 @@
         return ge2_isinf_##r(size) ? unit : size != size ? ge2_complex_##r(size, size) : turned; \
     } \
     GE2_FN T ge2_rint_##t(T x) { return ge2_complex_##r(ge2_rint_##r(__real__ x), ge2_rint_##r(__imag__ x)); } \
-    GE2_FN T ge2_exp_##t(T x) { return cexp##L(x); } \
     GE2_FN T ge2_log_##t(T x) { return clog##L(x); } \
     GE2_FN T ge2_sqrt_##t(T x) { return csqrt##L(x); } \
     GE2_FN T ge2_sin_##t(T x) { return csin##L(x); } \
