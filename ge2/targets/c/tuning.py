@@ -58,6 +58,9 @@ class Moves:
     per_place: int = 16  # updates of a place that are worth a copy of it
     stretch: int = 1 << 15  # updates that are added up apart from others, at least
     matrix: int = 64  # rows of a matrix that LAPACK's own threads would not share
+    lines: int = (
+        64  # that share the plan of a Fourier transform, which takes as long as one of them
+    )
 
 
 @final

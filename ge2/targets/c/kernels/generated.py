@@ -564,9 +564,8 @@ def called(call: Called, problem: Problem, caps: Caps) -> CKernel:
         lines = [Text("const double one = 1;")]
         places.insert(1, "(char *)&one")
         strides.insert(1, 0)
-    piece = 1 + caps.tuning.moves.grain // (8 * call.cost)
     ends = head.sizes((*letters[:-1], "n")[: len(over)], over)
-    run = f"ge2_least({piece}, {ends[-1]} - from)" if over else "1"
+    run = f"ge2_least(size, {ends[-1]} - from)" if over else "1"
     sizes = [run, *(head.size(f"size{i}", m) for i, m in enumerate(call.sizes))]
     by_bytes = [head.size(f"step{i}", s) if s else "0" for i, s in enumerate(strides)]
     loop = f"GE2_{call.loop.upper()}, {TYPES.index(first.type)}, operands, sizes, steps"
@@ -579,8 +578,10 @@ def called(call: Called, problem: Problem, caps: Caps) -> CKernel:
     nest: tuple[tuple[str, str], ...] = ()
     sharing = None
     if over:
-        lines.insert(0, Text(f"const int64_t from = piece * {piece};"))
-        pieces = f"({ends[-1]} + {piece - 1}) / {piece}"
+        each_call = min(caps.tuning.moves.lines, -(-over[-1] // 8)) if call.loop in FOURIER else 1
+        size = head.size("piece_of", max(each_call, caps.tuning.moves.grain // (8 * call.cost)))
+        lines.insert(0, Text(f"const int64_t size = {size}, from = piece * size;"))
+        pieces = f"({ends[-1]} + {size} - 1) / {size}"
         nest = nest_of((*letters[:-1], "piece"), (*ends[:-1], pieces))
         # larger matrices are worth threads of LAPACK's own
         if call.loop in FOURIER or max(call.sizes) <= caps.tuning.moves.matrix:
