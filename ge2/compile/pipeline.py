@@ -41,7 +41,7 @@ from ge2.passes.indices import (
 )
 from ge2.passes.linear_algebra import factors as factors_of
 from ge2.passes.linear_algebra import (
-    half_results,
+    in_double,
     products_to_sums,
     solves,
     thin_products,
@@ -138,6 +138,15 @@ def narrow_operands(graph: Graph, context: Context) -> Graph:
     return narrow_operands(graph)
 
 
+def half_results(graph: Graph, context: Context) -> Graph:
+    """Products of half types whose float32 results would be stored give low ones."""
+    if not any(isinstance(e.op, DotGeneral) for e in graph.eqns):
+        return graph
+    from ge2.compile.rewrites.products import half_results
+
+    return half_results(graph)
+
+
 def fp8_products(graph: Graph, context: Context) -> Graph:
     """Products of fp8 are by tensor cores of that, or of bfloat16."""
     if context.caps is None:
@@ -172,7 +181,8 @@ PIPELINES: Final[dict[str, tuple[Pass, ...]]] = {
     "reference": (roll_offsets, *TIDY, roll, whole, stack, fuse),
     "c": (
         user_kernels, roll_offsets, *FIRST[1:], unpadded_updates, written_windows, thin_products, sorted_reads,
-        order_statistics, joined_products, roll, whole, stack, products_outside, factors, little_first, scans_of_slices,
+        order_statistics, joined_products, roll, whole, stack, products_outside, factors, in_double, little_first,
+        scans_of_slices,
         repeated_updates, split_edges, fuse, contractions, constants_late, writes, grounded, reads_first, with_copies,
         views_first, checked_early,
     ),
@@ -192,8 +202,8 @@ PIPELINES: Final[dict[str, tuple[Pass, ...]]] = {
 LIMITED: Final[dict[str, tuple[Pass, ...]]] = {
     "reference": (whole, stack, fuse),
     "c": (
-        thin_products, sorted_reads, order_statistics, whole, stack, little_first, scans_of_slices, split_edges, fuse,
-        constants_late, writes, grounded, reads_first, with_copies, views_first, checked_early,
+        thin_products, sorted_reads, order_statistics, whole, stack, in_double, little_first, scans_of_slices,
+        split_edges, fuse, constants_late, writes, grounded, reads_first, with_copies, views_first, checked_early,
     ),
     "cuda": (
         sorted_reads, few_ranks, order_statistics, online_sums, narrow_operands, half_results, fp8_products,

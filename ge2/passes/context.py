@@ -57,6 +57,8 @@ class Fusion:
     tail: int = 12  # equations that go on with sums which several blocks share
     # elements of a row that a GPU may read at indices again for each fold of it
     gathered: int = 16
+    # elements of an array that a loop may read across its lines, as caches hold them all
+    crossed: int = 1 << 12
     seldom: int = 4  # reads of single elements for each costly one, from which on both are together
 
 

@@ -14,12 +14,13 @@ import numpy as np
 from ge2.base.arrays import FLOAT32, FLOAT64, HALF, INT64, INTEGERS, accumulator
 from ge2.base.record import record
 from ge2.base.source import Source
-from ge2.ir import ArrayType, Atom, Dims, Eqn, Graph, Op, Var, applied, makers_of, renamed
+from ge2.ir import ArrayType, Atom, Dims, Eqn, Graph, Op, Var, applied, makers_of
 from ge2.ir.graph import DIVISION, without_dead_code
-from ge2.ops.dot import DotGeneral, is_outer
+from ge2.ops.dot import DotGeneral, Fft, Irfft, Rfft, is_outer
 from ge2.ops.elementwise import ADD, MUL, ConvertElementType
 from ge2.ops.graphs.loops import ScanLoop
-from ge2.ops.linalg import Linalg, Solve
+from ge2.ops.linalg import Cholesky, Det, Linalg, SlogDet, Solve
+from ge2.ops.linalg.decompositions import Eigh, Svd
 from ge2.ops.pointlike import Pointlike
 from ge2.ops.reduce import Reduce, ReduceSum, kept
 from ge2.ops.shape import Barrier, BroadcastInDim, Concatenate, Reshape, Slice, Transpose, inverse
@@ -378,61 +379,35 @@ def spelt_out(eqn: Eqn) -> list[Eqn]:
     return [*made, Eqn(ReduceSum(last), (product,), (out,), eqn.source)]
 
 
-# -------- Products of mixed precision whose float32 results would be stored between kernels give
-# low ones.
-# `ge2.autocast` makes products of half types with float32 results (precision "half"). What follows
-# a product is computed in the kernel that makes it, or reads it again: there a result in the
-# product's own low type is half the bytes to write, to keep for derivatives and to read. A result
-# of the program stays what it is.
+# -------- Matrices and lines of single precision are gone through in double, as NumPy's functions
+# have it, so that C can call its loops; the casts are part of what is around them.
 
 
-def half_results(graph: Graph) -> Graph:
-    """The graph in which products of precision "half" give their operands' type, cast to float32."""
-    returned = results(graph)
-    low: dict[Atom, Var] = {}  # by the float32 value that stands for it
-    env: dict[Atom, Atom] = {}
-    eqns: list[Eqn] = []
+WIDER = {FLOAT32: FLOAT64, np.dtype("c8"): np.dtype("c16")}
+IN_DOUBLE = (Solve, Det, SlogDet, Cholesky, Eigh, Svd, Fft, Rfft, Irfft)
+
+
+def in_double(graph: Graph) -> Graph:
+    """The graph with such an operation in double, and its results rounded."""
+    if not any(is_single(eqn) for eqn in graph.eqns):
+        return graph
+    eqns = list[Eqn]()
     for eqn in graph.eqns:
-        eqn = renamed(env, eqn)
-        if is_wide(eqn) and eqn.outs[0] not in returned:
-            op, (wide,) = eqn.op, eqn.outs
-            assert isinstance(op, DotGeneral)
-            low[wide] = Var(replace(wide.type, dtype=eqn.inputs[0].type.dtype))
-            product = replace(eqn, op=replace(op, out=None), outs=(low[wide],))
-            eqns += [product, Eqn(ConvertElementType(FLOAT32), (low[wide],), (wide,), eqn.source)]
-        elif rounds_again(eqn, low) and eqn.outs[0] not in returned:
-            env[eqn.outs[0]] = low[eqn.inputs[0]]
-        else:
+        if not is_single(eqn):
             eqns.append(eqn)
-    return replace(graph, eqns=tuple(eqns)) if low else graph
+            continue
+        add = partial(applied, eqns, source=eqn.source)
+        wide = {a: add(ConvertElementType(WIDER[a.type.dtype]), a) for a in eqn.inputs}
+        given = tuple([wide[a] for a in eqn.inputs])
+        made = tuple([Var(t) for t in eqn.op.infer(*(a.type for a in given))])
+        eqns.append(Eqn(eqn.op, given, made, eqn.source))
+        for wider, out in zip(made, eqn.outs, strict=True):
+            eqns.append(Eqn(ConvertElementType(out.type.dtype), (wider,), (out,), eqn.source))
+    return replace(graph, eqns=tuple(eqns))
 
 
-def results(graph: Graph) -> set[Atom]:
-    """The results of the program, and the values that those are views of."""
-    found = set(graph.outputs)
-    for eqn in reversed(graph.eqns):
-        if eqn.op.is_view and not found.isdisjoint(eqn.outs):
-            found.update(eqn.inputs)
-    return found
-
-
-def is_wide(eqn: Eqn) -> bool:
-    """True of a product of half types with a float32 result that autocast made."""
-    op = eqn.op
-    return (
-        isinstance(op, DotGeneral)
-        and (op.precision, op.out) == ("half", FLOAT32)
-        and all(a.type.dtype == eqn.inputs[0].type.dtype for a in eqn.inputs)
-        and eqn.inputs[0].type.dtype in HALF
-    )
-
-
-def rounds_again(eqn: Eqn, low: dict[Atom, Var]) -> bool:
-    """True of a cast of a product's result to the type that it is stored in."""
-    op, (given, *_) = eqn.op, eqn.inputs or (None,)
-    return (
-        isinstance(op, ConvertElementType) and given in low and eqn.outs[0].type == low[given].type
-    )
+def is_single(eqn: Eqn) -> bool:
+    return isinstance(eqn.op, IN_DOUBLE) and eqn.inputs[0].type.dtype in WIDER
 
 
 # -------- Systems of equations with one matrix, or with its transpose, share its factors.
