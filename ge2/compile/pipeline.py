@@ -117,7 +117,7 @@ def shared_orders(graph: Graph, context: Context) -> Graph:
     """Sums at the same indices have the order of their updates once."""
     if not any(isinstance(e.op, ScatterAdd | ScanLoop) for e in graph.eqns):
         return graph
-    from ge2.compile.rewrites import shared_orders
+    from ge2.compile.rewrites.persistent import shared_orders
 
     return shared_orders(graph, context)
 
@@ -168,7 +168,7 @@ def contractions(graph: Graph, context: Context) -> Graph:
 
 def resident(graph: Graph, context: Context) -> Graph:
     """Small loops and branches, and the steps around them, become one kernel."""
-    from ge2.compile.rewrites import resident
+    from ge2.compile.rewrites.persistent import resident
 
     return resident(graph, context)
 

@@ -230,9 +230,17 @@ def test_what_cannot_be_explained():
         ge2.explain(lambda x: x * 2, arch="sm_1")(np.ones(3))
 
 
-def test_a_call_loads_neither_it_nor_what_is_for_gpus():
+CALLS = {
+    "elementwise": "ge2.jit(lambda x: np.tanh(x) * 2)(x)",
+    # attention is looked for in it, and in its derivative
+    "scores": "ge2.jit(ge2.grad(lambda q: (np.exp(q @ x.T - (q @ x.T).max(1)[:, None]) @ x).sum()))(x)",
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_call_loads_neither_it_nor_what_is_for_gpus(name):
     code = (
-        "import sys, numpy as np, ge2; ge2.jit(lambda x: np.tanh(x) * 2)(np.ones(3));"
+        f"import sys, numpy as np, ge2; x = np.ones((8, 8)); {CALLS[name]};"
         "words = ('explain', 'explanation', 'reasons', 'targets.cuda', 'tomllib', 'choice.user_');"
         "print([m for m in sys.modules if any(w in m for w in words)])"
     )

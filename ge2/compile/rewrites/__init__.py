@@ -1,29 +1,17 @@
-"""Rewrites that ask which kernel is chosen: attention, orders of sums at indices, loops and branches."""
+"""Rewrites that ask which kernel is chosen: attention, for which a program in C loads nothing of CUDA."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final, final
 
 from ge2.base.arrays import AMPERE
 from ge2.base.config import config
 from ge2.base.record import record
-from ge2.choice.choose import Catalog, Choice, choose
+from ge2.choice.choose import Catalog, choose
 from ge2.choice.problem import Problem, prefs
-from ge2.codegen.layout import plain
-from ge2.codegen.text import Operand
-from ge2.ir import (
-    Atom,
-    Dims,
-    Eqn,
-    Graph,
-    Var,
-    lines_of,
-    makers_of,
-    rename,
-    without_dead_code,
-)
+from ge2.ir import Atom, Eqn, Graph, Var, lines_of, rename
 from ge2.ops.attention import Band, Distances, graphs, with_bands
 from ge2.ops.attention.graphs import Reads, derivative
 from ge2.ops.attention.ops import (
@@ -39,28 +27,11 @@ from ge2.ops.attention.ops import (
 )
 from ge2.ops.attention.scores import around_core, core, scores_to_derive
 from ge2.ops.graphs.control import Call, inlined, past_barriers
-from ge2.ops.graphs.loops import ScanLoop
-from ge2.ops.graphs.region import Resident, readers_of
-from ge2.ops.index import ScatterAdd
-from ge2.passes.context import NOTHING, Context
-from ge2.passes.indices import SumsAt, SumsInOrder, UpdateOrder, is_zero
-from ge2.passes.loops import trim
+from ge2.ops.graphs.region import readers_of
+from ge2.passes.context import Context
 from ge2.passes.simplify import CALLS
 from ge2.targets.c.kernels.attention import CApart, CAttention, CAttentionBackward
 from ge2.targets.c.libraries import limits
-from ge2.targets.cuda.device import Caps
-from ge2.targets.cuda.emit.words import FAR
-from ge2.targets.cuda.kernels.generated import CudaResident
-from ge2.targets.cuda.kernels.scatter import (
-    CudaSumsAt,
-    CudaSumsInOrder,
-    CudaUpdateOrder,
-)
-from ge2.targets.cuda.kernels.tensor_cores import Apart
-from ge2.targets.cuda.limits import ASSUMED, Limits
-from ge2.targets.cuda.persistent.nodes import Unwritten
-from ge2.targets.cuda.persistent.steps import CONTROL, Fit, Steps, count, taken_in
-from ge2.targets.cuda.tuning import Rule
 from ge2.transforms.graphs import PLAIN
 
 # -------- Attention where a kernel serves it: one step, in place of the user's equations of it.
@@ -233,268 +204,3 @@ def as_written(graph: Graph) -> Graph:
             made[id(b)] = Eqn(Call(backward), (*rest, b.inputs[-1]), b.outs, b.source)
     eqns = tuple(made.get(id(e), e) for e in graph.eqns)
     return Graph(graph.inputs, eqns, graph.outputs, graph.consts) if made else graph
-
-
-# -------- Sums at the same indices have the order of their updates once: those of several layers, of
-# a value and its derivative, of all iterations of a loop.
-# y = scatter_add 0 u i; z = scatter_add 0 v i
-#   -> o, p = update_order i; y = sums_in_order u o p; z = sums_in_order v o p
-
-
-# of sums by themselves, of an order, and of sums in it
-SUMS: Final = (CudaSumsAt(), CudaUpdateOrder(), CudaSumsInOrder())
-Places = tuple[tuple[Atom, ...], Dims]  # indices, and the sizes of the axes that they index
-
-
-def shared_orders(graph: Graph, context: Context) -> Graph:
-    """The graph in which sums at the same indices share the order of their updates, where that is
-    quicker than what each would do.
-    """
-    caps = Caps.before(context.caps if isinstance(context.caps, Limits) else ASSUMED)
-    eqns = tuple(with_order_before(e, caps) for e in graph.eqns)
-    if eqns != graph.eqns:
-        graph = trim(replace(graph, eqns=eqns), context)
-    alike = sums_by_places(graph)
-    return in_order_of(
-        graph, {k for k, found in alike.items() if is_worth(found, len(found), caps)}
-    )
-
-
-def with_order_before(eqn: Eqn, caps: Caps) -> Eqn:
-    """A scan whose sums at indices that no iteration changes are in an order, which `trim` has made
-    before it.
-    """
-    op = eqn.op
-    if not isinstance(op, ScanLoop) or op.length < 2:
-        return eqn
-    known = {*op.parts(op.body.inputs)[0]}
-    for e in op.body.eqns:
-        if known.issuperset(a for a in e.inputs if isinstance(a, Var)) and not e.op.effect:
-            known.update(e.outs)
-    alike = {k: f for k, f in sums_by_places(op.body).items() if known.issuperset(k[0])}
-    shared = {k for k, f in alike.items() if is_worth(f, len(f) * op.length, caps)}
-    body = in_order_of(op.body, shared)
-    return eqn if body is op.body else replace(eqn, op=replace(op, body=body))
-
-
-def sums_by_places(graph: Graph) -> dict[Places, list[Eqn]]:
-    """The sums at indices of zeros, by where they go."""
-    makers, found = makers_of(graph), dict[Places, list[Eqn]]()
-    for e in graph.eqns:
-        x = makers.get(e.inputs[0]) if isinstance(e.op, ScatterAdd) else None
-        if x is not None and is_zero(x) and not e.op.window:  # type: ignore[attr-defined]
-            found.setdefault(places_of(e), []).append(e)
-    return found
-
-
-def places_of(eqn: Eqn) -> Places:
-    assert isinstance(eqn.op, ScatterAdd)
-    return eqn.inputs[2:], tuple(eqn.inputs[0].type.shape[a] for a in eqn.op.axes)
-
-
-def is_worth(sums: Sequence[Eqn], times: int, caps: Caps) -> bool:
-    """True if an order for sums that are alike is predicted to be quicker; `times`: how many there
-    are of one.
-    """
-    eqn, unwanted = sums[0], prefs().refuses
-    sizes = [a.type.size for a in eqn.inputs]
-    if times < 2 or not min(sizes) or max(sizes) >= FAR or any(unwanted(f.name) for f in SUMS):
-        return False
-    assert isinstance(eqn.op, ScatterAdd)
-    alone = replace(eqn, op=SumsAt(eqn.op.axes, eqn.inputs[0].type.shape), inputs=eqn.inputs[1:])
-    order, last = ordered(eqn)
-    each, once, then = (
-        choose(Problem.of(e, "cuda", in_order), caps, prefs(), (family,)).candidates[0].seconds
-        for e, family in zip((alone, order, last), SUMS, strict=True)
-    )
-    return None not in (each, once, then) and times * each > once + times * then  # type: ignore[operator]
-
-
-def ordered(eqn: Eqn, order: Eqn | None = None) -> tuple[Eqn, Eqn]:
-    """The order of the updates, and their sums in it."""
-    op, (x, updates, *indices) = eqn.op, eqn.inputs
-    assert isinstance(op, ScatterAdd)
-    if order is None:
-        made = UpdateOrder(places_of(eqn)[1])
-        outs = tuple(map(Var, made.infer(*(a.type for a in indices))))
-        order = Eqn(made, tuple(indices), outs, eqn.source)
-    over = next((a.type.shape for a in indices if a.type.shape), ())
-    then = SumsInOrder(op.axes, x.type.shape, over)
-    return order, replace(eqn, op=then, inputs=(updates, *order.outs))
-
-
-def in_order_of(graph: Graph, shared: set[Places]) -> Graph:
-    """The graph with an order for all sums at these places."""
-    if not shared:
-        return graph
-    eqns: list[Eqn] = []
-    sums = {id(e): k for k, found in sums_by_places(graph).items() if k in shared for e in found}
-    orders: dict[Places, Eqn] = {}
-    for e in graph.eqns:
-        key = sums.get(id(e))
-        if key is None:
-            eqns.append(e)
-            continue
-        first = key not in orders
-        orders[key], then = ordered(e, orders.get(key))
-        eqns += [orders[key], then] if first else [then]
-    return without_dead_code(replace(graph, eqns=tuple(eqns)))
-
-
-# -------- The pass that decides which loops and branches become one kernel, together with the small
-# steps around them.
-# Each alone, or with others as one kernel, is a question to `choose`: a persistent kernel, or
-# launches step by step; `targets/cuda/persistent/steps.py` has the rule. What is asked is decided
-# here:
-# * A kernel has about so many `equations` at most. * Among the steps is a loop or a branch: others
-# are launched anyway, and over the whole GPU. * What one block does is looked for first, then what
-# all blocks do together.
-
-
-APART: Final = Apart()
-
-
-def resident(graph: Graph, context: Context = NOTHING) -> Graph:
-    """The graph with `resident` steps in place of loops and branches that are
-    small, and of what is near.
-    """
-    limits = context.caps if isinstance(context.caps, Limits) else ASSUMED
-    tuning = limits.tuning.persistent
-    if any(v.type.size >= FAR for v in (*graph.inputs, *(v for e in graph.eqns for v in e.outs))):
-        return graph  # places in parts of such need 64 bits
-    steps = Steps()
-    for rule in (tuning.block, tuning.grid):
-        if any(isinstance(e.op, CONTROL) for e in graph.eqns):
-            graph = Sweep(graph, rule, Caps.before(limits), steps).run()
-    steps.clear()
-    return graph
-
-
-@final
-class Sweep:
-    """One way through a graph, by one rule: runs of steps that it allows become one each."""
-
-    def __init__(self, graph: Graph, rule: Rule, caps: Caps, steps: Steps) -> None:
-        self.graph, self.rule, self.caps, self.steps = graph, rule, caps, steps
-        self.tuning, self.catalog = caps.limits.tuning.persistent, (CudaResident(steps), APART)
-        self.read = {a for e in graph.eqns for a in e.inputs} | set(graph.outputs)
-        # of loops and branches that stay launches
-        loops = [e for e in graph.eqns if isinstance(e.op, CONTROL)]
-        self.kept = {e: e.choice for e in loops if isinstance(e.choice, Choice)}
-        self.done: list[Eqn] = []
-        self.waiting: list[Eqn] = []  # steps of the current run
-
-    def run(self) -> Graph:
-        made: set[Atom] = set()  # by the current run
-        size = 0
-        for eqn in self.graph.eqns:
-            shared = None if self.rule.grid else self.by_rows(eqn)
-            flat = self.small(eqn) if shared is None else None
-            if flat is None:
-                if not made.isdisjoint(eqn.inputs):  # else what comes before it may come later
-                    self.close()
-                    made, size = set(), 0
-                self.done.append(shared or self.apart(eqn))
-                continue
-            if size + count(flat) > self.tuning.equations:
-                self.close()
-                made, size = set(), 0
-            self.waiting.append(eqn)
-            made.update(eqn.outs)
-            size += count(flat)
-        self.close()
-        eqns = (replace(e, choice=self.kept[e]) if e in self.kept else e for e in self.done)
-        return Graph(self.graph.inputs, tuple(eqns), self.graph.outputs, self.graph.consts)
-
-    def small(self, eqn: Eqn) -> list[Eqn] | None:
-        """A step without regions, if the rule allows it. Python numbers may go in, but none come
-        out.
-        """
-        if any(v.type.weak and v in self.read for v in eqn.outs):
-            return None
-        try:
-            flat = self.steps.flat(eqn, self.tuning.depth)
-            taken_in(eqn, flat, self.rule)
-        except Unwritten:
-            return None
-        return flat
-
-    def apart(self, eqn: Eqn) -> Eqn:
-        """A step that the rule does not allow; of a loop or a branch it is noted why."""
-        return (self.one([eqn]) if isinstance(eqn.op, CONTROL) else None) or eqn
-
-    def by_rows(self, eqn: Eqn) -> Eqn | None:
-        """A loop whose rows blocks share, if one can be chosen."""
-        op = eqn.op
-        if not isinstance(op, ScanLoop) or any(a.type.weak for a in eqn.inputs):
-            return None
-        counts = dict.fromkeys(a.type.shape[0] for a in op.parts(eqn.inputs)[1] if a.type.shape)
-        return next(filter(None, (self.one([eqn], rows) for rows in counts if rows)), None)
-
-    def close(self) -> None:
-        """Ends a run: its steps become one, those that have nothing to do with its loops and
-        branches come after it; or each loop one for itself, where all are too much for one kernel.
-        """
-        run, self.waiting = self.waiting, []
-        chosen = near(run, self.rule)
-        rest = [eqn for n, eqn in enumerate(run) if n not in chosen]
-        found = self.one([run[n] for n in chosen]) if chosen else None
-        if found is not None or not chosen:
-            self.done += [*([found] if found else []), *rest]
-        elif len(chosen) == 1:
-            self.done += run
-        else:
-            self.done += map(self.apart, run)
-
-    # -- the choice
-
-    def one(self, steps: Sequence[Eqn], rows: int = 0) -> Eqn | None:
-        """Steps as a single one, if a persistent kernel is chosen for them."""
-        choice = self.choice(steps, rows)
-        fit = choice.taken.variant.plan
-        if isinstance(fit, Fit):
-            body = fit.body
-            source = next((e.source for e in steps if isinstance(e.op, CONTROL)), steps[0].source)
-            outs = tuple(a for a in body.outputs if isinstance(a, Var))
-            return Eqn(Resident(body, rows, self.rule.grid), body.inputs, outs, source, choice)
-        if len(steps) == 1:
-            self.kept[steps[0]] = choice
-        return None
-
-    def choice(self, steps: Sequence[Eqn], rows: int) -> Choice:
-        """The choice for steps as one problem, with all that was refused for them before."""
-        made = dict.fromkeys(v for e in steps for v in e.outs)
-        given = [a for e in steps for a in e.inputs if isinstance(a, Var) and a not in made]
-        gone = set(steps)
-        read = {a for e in self.graph.eqns if e not in gone for a in e.inputs}
-        outs = tuple(v for v in made if v in read or v in self.graph.outputs)
-        whole = Graph(tuple(dict.fromkeys(given)), tuple(steps), outs)
-        one = Eqn(Resident(whole, rows, self.rule.grid), whole.inputs, outs)
-        found = choose(Problem.of(one, "cuda", in_order), self.caps, prefs(), self.catalog)
-        before = [c for e in steps if e in self.kept for c in self.kept[e].refused]
-        return replace(found, refused=(*before, *found.refused))
-
-
-def in_order(role: str, i: int, a: Atom) -> Operand:
-    """An array as it is before layouts are known."""
-    return Operand(role, i, plain(a.type.shape).strides, value=a.type.weak)
-
-
-def near(eqns: Sequence[Eqn], rule: Rule) -> list[int]:
-    """Numbers of the loops and branches, of what reads their results, and of what either needs.
-
-    Views of more than a grid should copy are left where they are no copies.
-    """
-    after: set[Atom] = set()
-    kept: set[int] = set()
-    for n, eqn in enumerate(eqns):
-        if isinstance(eqn.op, CONTROL) or not after.isdisjoint(eqn.inputs):
-            large = rule.grid and eqn.op.is_view and eqn.outs[0].type.size > rule.around
-            kept.update(() if large else (n,))
-            after.update(eqn.outs)
-    needed: set[Atom] = set()
-    for n in reversed(range(len(eqns))):
-        if n in kept or not needed.isdisjoint(eqns[n].outs):
-            kept.add(n)
-            needed.update(eqns[n].inputs)
-    return sorted(kept)

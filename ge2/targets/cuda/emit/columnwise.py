@@ -16,9 +16,8 @@ from ge2.codegen.axes import ALWAYS, Loop, Spec, Work, nest
 from ge2.codegen.kernel_values import Held, Param
 from ge2.codegen.text import Text, guard
 from ge2.ops.random import Draw
-from ge2.targets.cuda.emit import CudaKernel, Fixed, words
+from ge2.targets.cuda.emit import CudaKernel, Fixed, prepared, words
 from ge2.targets.cuda.emit.region import Plain, Problem, Statements, tested
-from ge2.targets.cuda.emit.roots import prepared
 from ge2.targets.cuda.emit.special_reductions import Kernels, Partials, crosses, narrow, part
 from ge2.targets.cuda.emit.views import End, LanesView, Lying, Pack, RowLoop, Stage, single
 from ge2.targets.cuda.emit.windows import Windows

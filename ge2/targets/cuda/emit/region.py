@@ -22,8 +22,7 @@ from ge2.ops.index import Gather
 from ge2.ops.random import Draw
 from ge2.ops.reduce import ArgReduce, Reduce
 from ge2.ops.shape import Iota
-from ge2.targets.cuda.emit import words
-from ge2.targets.cuda.emit.roots import divided_by, is_power, is_rounding, name_of, number_of
+from ge2.targets.cuda.emit import divided_by, is_power, is_rounding, name_of, number_of, words
 from ge2.targets.cuda.emit.words import (
     HELD,
     OF_PACK,

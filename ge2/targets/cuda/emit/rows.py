@@ -10,9 +10,8 @@ from typing import final
 from ge2.codegen.axes import Loop, Work
 from ge2.codegen.kernel_values import Held
 from ge2.codegen.text import Text, guard
-from ge2.targets.cuda.emit import CudaKernel, Fixed, words
+from ge2.targets.cuda.emit import CudaKernel, Fixed, prepared, words
 from ge2.targets.cuda.emit.region import Plain, mentions, tested, unrolled
-from ge2.targets.cuda.emit.roots import prepared
 from ge2.targets.cuda.emit.row_plan import Plan
 from ge2.targets.cuda.emit.special_reductions import Kernels, Pick, largest_of, paired, without
 from ge2.targets.cuda.emit.views import (

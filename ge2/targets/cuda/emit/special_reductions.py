@@ -18,9 +18,8 @@ from ge2.ir import Literal, Op
 from ge2.ops.random import Draw
 from ge2.ops.reduce import Reduce
 from ge2.ops.shape import Iota
-from ge2.targets.cuda.emit import CudaKernel, Fixed, content_of, words
+from ge2.targets.cuda.emit import CudaKernel, Fixed, content_of, is_rounding, words
 from ge2.targets.cuda.emit.region import Problem, Statements
-from ge2.targets.cuda.emit.roots import is_rounding
 from ge2.targets.cuda.emit.words import SUFFIX, Places, power
 from ge2.targets.cuda.launch.library_call import Callee
 from ge2.targets.cuda.limits import WARP, Chip
