@@ -82,7 +82,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     tables, or else each of those
     would compile as users do. A fixture would take longer than this, many thousand times.
     """
-    from ge2.choice import built
+    from ge2.choice import problem as built
     from tests.quick import compile_quickly
 
     built.forget()  # the choices of a test do not depend on programs of others

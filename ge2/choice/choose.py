@@ -16,8 +16,19 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 from ge2.base.errors import NoRuleError
 from ge2.base.record import holding, record
-from ge2.choice import built
-from ge2.choice.problem import Family, Measured, Pin, Prefs, Problem, Variant, is_measured
+from ge2.choice.problem import (
+    Family,
+    Measured,
+    Name,
+    Pin,
+    Prefs,
+    Problem,
+    Variant,
+    is_measured,
+    is_near,
+    names_near,
+    note,
+)
 from ge2.ir import Op, lines_of
 
 if TYPE_CHECKING:
@@ -442,21 +453,21 @@ def of_built(
     """The candidate that no measurement has decided for, or one that is predicted to be nearly as
     good and was built before, and by what it is taken.
     """
-    names = built.names_near(problem, caps) if prefs.tune != "off" else set[built.Name]()
+    names = names_near(problem, caps) if prefs.tune != "off" else set[Name]()
     if names and best.name not in names:
         near = built_before(names, problem, caps, prefs, catalog)
         least = best.predicted
         if least is None and near is not None:
             least = next((c.predicted for c in alike(best, problem, caps, prefs)), None)
-        if near is not None and least and built.is_near(near.predicted or 0.0, least):
+        if near is not None and least and is_near(near.predicted or 0.0, least):
             best, by = near, "built"
     if not (prefs.off or prefs.only or prefs.without):  # what is wanted once is no precedent
-        built.note(problem, caps, best.name)
+        note(problem, caps, best.name)
     return best, by
 
 
 def built_before(
-    names: Set[built.Name], problem: Problem, caps: Any, prefs: Prefs, catalog: Catalog
+    names: Set[Name], problem: Problem, caps: Any, prefs: Prefs, catalog: Catalog
 ) -> Candidate | None:
     """The candidate of the least prediction among some."""
     families = {family for family, _ in names}

@@ -15,7 +15,7 @@ from ge2.codegen.kernel_values import Param, Tiling
 from ge2.codegen.text import Operand
 from ge2.ir import ArrayType, Dims, Eqn, Graph, Literal, Op, Var
 from ge2.ops.elementwise import ConvertElementType
-from ge2.ops.graphs.region import Region
+from ge2.ops.graphs.region import Region, Windows
 from ge2.ops.index import Indexed, spans
 from ge2.ops.pointlike import Pointlike, Pointwise
 from ge2.ops.reduce import kept
@@ -51,6 +51,8 @@ def viewed(eqn: Eqn, x: Layout) -> Layout | None:
         for d, n, s in zip(op.dims, shape, x.strides, strict=True):
             strides[d] = s if n != 1 or op.shape[d] == 1 else 0
         return Layout(x.offset, tuple(strides))
+    if isinstance(op, Windows):
+        return Layout(x.offset, op.strides(x.strides))
     if isinstance(op, Slice):
         offset = sum(a * s for a, s in zip(op.start, x.strides, strict=True))
         return Layout(

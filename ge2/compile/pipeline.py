@@ -37,10 +37,11 @@ from ge2.passes.indices import (
     repeated_updates,
     rows_inside,
     sums_of_zeros,
+    unpadded_updates,
 )
 from ge2.passes.linear_algebra import factors as factors_of
 from ge2.passes.linear_algebra import (
-    half_results,
+    in_double,
     products_to_sums,
     solves,
     thin_products,
@@ -137,6 +138,15 @@ def narrow_operands(graph: Graph, context: Context) -> Graph:
     return narrow_operands(graph)
 
 
+def half_results(graph: Graph, context: Context) -> Graph:
+    """Products of half types whose float32 results would be stored give low ones."""
+    if not any(isinstance(e.op, DotGeneral) for e in graph.eqns):
+        return graph
+    from ge2.compile.rewrites.products import half_results
+
+    return half_results(graph)
+
+
 def fp8_products(graph: Graph, context: Context) -> Graph:
     """Products of fp8 are by tensor cores of that, or of bfloat16."""
     if context.caps is None:
@@ -170,18 +180,19 @@ FIRST: Final[tuple[Pass, ...]] = (user_kernels, attention, *TIDY)
 PIPELINES: Final[dict[str, tuple[Pass, ...]]] = {
     "reference": (roll_offsets, *TIDY, roll, whole, stack, fuse),
     "c": (
-        user_kernels, roll_offsets, *FIRST[1:], written_windows, thin_products, sorted_reads, order_statistics,
-        joined_products, roll, whole, stack, products_outside, factors, little_first, scans_of_slices,
+        user_kernels, roll_offsets, *FIRST[1:], unpadded_updates, written_windows, thin_products, sorted_reads,
+        order_statistics, joined_products, roll, whole, stack, products_outside, factors, in_double, little_first,
+        scans_of_slices,
         repeated_updates, split_edges, fuse, contractions, constants_late, writes, grounded, reads_first, with_copies,
         views_first, checked_early,
     ),
     "cuda": (
         *FIRST, sorted_reads, few_ranks, order_statistics, online_sums, narrow_operands, half_results, fp8_products,
-        written_windows, same_axes, recompute, tiny_products, mirrored, short_sums, joined_products, shared_orders,
-        roll, whole, stack, stack_all, products_outside, sums_after, scans_of_slices, slices_first, gated_products,
-        join_scatters, sums_of_zeros, repeated_updates, products_to_sums, fuse, split_live_ranges, contractions,
-        indexed, drawn, resident, moves_inside, rows_inside, small_turned, results_together, constants_late,
-        reads_first, with_copies, results_apart, views_first,
+        unpadded_updates, written_windows, same_axes, recompute, tiny_products, mirrored, short_sums, joined_products,
+        shared_orders, roll, whole, stack, stack_all, products_outside, sums_after, scans_of_slices, slices_first,
+        gated_products, join_scatters, sums_of_zeros, repeated_updates, products_to_sums, fuse, split_live_ranges,
+        contractions, indexed, drawn, resident, moves_inside, rows_inside, small_turned, results_together,
+        constants_late, reads_first, with_copies, results_apart, views_first,
     ),
 }
 
@@ -191,14 +202,14 @@ PIPELINES: Final[dict[str, tuple[Pass, ...]]] = {
 LIMITED: Final[dict[str, tuple[Pass, ...]]] = {
     "reference": (whole, stack, fuse),
     "c": (
-        thin_products, sorted_reads, order_statistics, whole, stack, little_first, scans_of_slices, split_edges, fuse,
-        constants_late, writes, grounded, reads_first, with_copies, views_first, checked_early,
+        thin_products, sorted_reads, order_statistics, whole, stack, in_double, little_first, scans_of_slices,
+        split_edges, fuse, constants_late, writes, grounded, reads_first, with_copies, views_first, checked_early,
     ),
     "cuda": (
         sorted_reads, few_ranks, order_statistics, online_sums, narrow_operands, half_results, fp8_products,
-        written_windows, tiny_products, mirrored, short_sums, shared_orders, whole, stack, scans_of_slices,
-        slices_first, join_scatters, sums_of_zeros, repeated_updates, products_to_sums, fuse, indexed, drawn, resident,
-        moves_inside, rows_inside, constants_late, reads_first, with_copies, views_first,
+        unpadded_updates, written_windows, tiny_products, mirrored, short_sums, shared_orders, whole, stack,
+        scans_of_slices, slices_first, join_scatters, sums_of_zeros, repeated_updates, products_to_sums, fuse,
+        indexed, drawn, resident, moves_inside, rows_inside, constants_late, reads_first, with_copies, views_first,
     ),
 }
 # fmt: on

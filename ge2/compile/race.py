@@ -439,7 +439,7 @@ def tune_first(executable: Executable) -> Tuned:
 
 def probed(bench: Bench, executable: Executable, tell: Tell | None) -> None:
     """Measures the limits that predictions are made of, unless the record has them."""
-    from ge2.choice.built import probed
+    from ge2.choice.problem import probed
     from ge2.compile import probe
 
     if probed(bench.caps.kind) is None and tell is not None:

@@ -18,12 +18,14 @@ from ge2.compile.pipeline import TUNING, Tuning, rewritten
 from ge2.compile.steps import (
     NATIVE,
     before,
+    crowded,
     has_rows,
     in_place,
     is_anywhere,
     is_mappable,
     is_small,
     kind_of,
+    multiplies_into,
     places_in,
     write_over,
 )
@@ -151,7 +153,7 @@ class Scheduler:
             for kind, e in zip(self.kinds, graph.eqns, strict=True)
             if kind in ("loop", "hosted")
             for a in e.inputs
-        }
+        } | crowded(graph)
         self.featured = {
             e.inputs[i]
             for e in graph.eqns
@@ -273,24 +275,29 @@ class Scheduler:
         source, op = self.buffers[x], eqn.op
         # what may write in any order
         strided = (Region, Gather) if self.target == "cuda" else (Region,)
-        maker = self.graph.eqns[source.first].op if source.first >= 0 else None
-        joint = self.target == "cuda" and is_contraction(maker)
-        regional = isinstance(maker, strided) and not joint
-        fits = isinstance(op, Reshape) or (isinstance(op, Transpose) and regional)
-        if not fits or var not in self.returned or x in self.layouts:
+        maker = self.graph.eqns[source.first] if source.first >= 0 else None
+        if maker is None or var not in self.returned or x in self.layouts:
+            return False
+        strides = layout_of(x.type.shape).strides
+        if isinstance(op, Transpose):
+            given = layout_of(var.type.shape).strides
+            strides = tuple(given[op.order.index(i)] for i in range(len(op.order)))
+        joint = self.target == "cuda" and is_contraction(maker.op)
+        regional = isinstance(maker.op, strided) and not joint
+        turns = regional or (
+            self.target == "cuda" and multiplies_into(maker, self.layouts, strides)
+        )
+        if not isinstance(op, Reshape) and not (isinstance(op, Transpose) and turns):
             return False
         if self.reads[x] > 1 and not (regional and isinstance(op, Reshape)):
             return False
         if any(b.base is source for b in self.buffers.values()):
             return False  # a view that was made before
-        if source.storage != "arena" or self.kinds[source.first] != "kernel":
+        if source.storage != "arena" or self.kinds[source.first] not in ("kernel", "matmul"):
             return False
         place = self.add(var, "output", source.first)
-        strides = layout_of(x.type.shape).strides
-        if isinstance(op, Transpose):
-            given = layout_of(var.type.shape).strides
-            strides = tuple(given[op.order.index(i)] for i in range(len(op.order)))
         self.layouts[x] = Layout(0, strides)
+        self.parts.add(x)
         source.storage, source.base = "view", place
         self.layouts[var] = layout_of(var.type.shape)
         return True
@@ -431,6 +438,9 @@ class Scheduler:
         maker, source = self.makers.get(a), self.buffers[a]
         if maker is None or source.storage != "arena" or a in self.layouts:
             return False
+        over = (maker.inputs[k] for _, k in self.there.get(self.number(a), ()))
+        if any(isinstance(x, Var) and self.buffers[x].base is source for x in over):
+            return False  # what it writes over is made in its memory, and not in that place
         op, kind = maker.op, self.kinds[self.number(a)]
         if isinstance(op, FusedBackward):
             return self.target == "cuda" and maker.outs.index(a) <= 2 and is_mappable(place, a)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, final
 
@@ -13,8 +13,9 @@ from ge2.codegen.layout import Layout, plain, reshaped
 from ge2.compile.catalog import catalog_of, select
 from ge2.compile.writes import is_view
 from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Op, Var, makers_of
+from ge2.ops.dot import DotGeneral
 from ge2.ops.graphs.contraction import ProductSteps, is_contraction, steps_of
-from ge2.ops.graphs.region import InRuns, Region, is_loop, readers_of
+from ge2.ops.graphs.region import InRuns, Region, Windows, is_loop, readers_of
 from ge2.ops.index import Gather
 from ge2.ops.reduce import Reduce
 from ge2.ops.shape import BroadcastInDim, Concatenate, Iota, Pad, Reshape, Transpose
@@ -106,6 +107,19 @@ def is_small(eqn: Eqn, there: Collection[int]) -> bool:
     return few and len(parts - set(there)) > 1
 
 
+def crowded(graph: Graph) -> set[Atom]:
+    """Windows, and views of them, that something else than a view or a loop over elements reads: many
+    of their elements are one in memory, which products and all else are spared.
+    """
+    found = set[Atom]()
+    for e in graph.eqns:
+        if isinstance(e.op, Windows) or (e.op.is_view and not found.isdisjoint(e.inputs)):
+            found.update(e.outs)
+    if not found:
+        return found
+    return {a for e in graph.eqns if not (e.op.is_view or is_loop(e.op)) for a in e.inputs} & found
+
+
 def before(eqn: Eqn, place: Layout) -> Layout | None:
     """The layout of the input of a reshape or transpose whose result has the layout `place`."""
     op, (x, *_), (out, *_) = eqn.op, eqn.inputs, eqn.outs
@@ -131,6 +145,22 @@ def is_mappable(place: Layout, v: Var) -> bool:
     *outer, last = place.strides
     some = max(1, 16 // v.type.dtype.itemsize)
     return last == 1 and not any(each % some for each in (place.offset, *outer))
+
+
+def multiplies_into(eqn: Eqn, layouts: Mapping[Var, Layout], strides: Dims) -> bool:
+    """True of a product that a GPU's library writes with such strides in one call."""
+    from ge2.targets.cuda.limits import ASSUMED
+    from ge2.targets.cuda.products import by_blas
+
+    if not isinstance(eqn.op, DotGeneral):
+        return False
+    a, b = (v.type for v in eqn.inputs)
+    first, second = (
+        (layouts.get(v) if isinstance(v, Var) else None) or plain(v.type.shape) for v in eqn.inputs
+    )
+    lie = first.strides, second.strides, strides
+    found = by_blas(eqn.op, a, b, lie, ASSUMED.tuning.products.call)
+    return found is not None and len(found[1].calls) == 1
 
 
 # -------- Results written over arrays that their step reads: the test whether that is right, and

@@ -7,10 +7,11 @@ from ge2.ir import Op
 from ge2.ops import KNOWN
 from ge2.ops.graphs.loops import RepeatLoop as RepeatLoop
 from ge2.ops.graphs.region import Region as Region
+from ge2.ops.graphs.region import Windows as Windows
 from ge2.ops.random import Draw as Draw
 from ge2.passes.context import Context as Context
 from ge2.passes.context import Pass
-from ge2.passes.fold import counted, fold
+from ge2.passes.fold import counted, fold, forward_writes
 from ge2.passes.folds import MultiplyAdd as MultiplyAdd
 from ge2.passes.indices import SumsAt as SumsAt
 from ge2.passes.indices import SumsInOrder as SumsInOrder
@@ -19,12 +20,13 @@ from ge2.passes.indices import Wrap as Wrap
 from ge2.passes.linear_algebra import Lu as Lu
 from ge2.passes.linear_algebra import LuSolve as LuSolve
 from ge2.passes.loops import trim
-from ge2.passes.simplify import forward_writes, inline, simplify, strong
+from ge2.passes.simplify import inline, simplify, strong
 from ge2.passes.take_to_mask import Index as Index
 from ge2.passes.take_to_mask import join, match
 
 LATER: dict[str, Callable[..., Op]] = {
     "region": Region,
+    "windows": Windows,
     "index": Index,
     "wrap": Wrap,
     "draw": Draw,

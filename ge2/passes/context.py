@@ -57,6 +57,8 @@ class Fusion:
     tail: int = 12  # equations that go on with sums which several blocks share
     # elements of a row that a GPU may read at indices again for each fold of it
     gathered: int = 16
+    # elements of an array that a loop may read across its lines, as caches hold them all
+    crossed: int = 1 << 12
     seldom: int = 4  # reads of single elements for each costly one, from which on both are together
 
 
@@ -214,6 +216,9 @@ class ProductsToSums:
     few: int = 400  # elements of a result at most, of sums that are long:
     long: int = 2048  # which have so many terms,
     most: int = 1 << 28  # and are so many terms in all at most, as each is read by many threads
+    columns: int = 4  # that are multiplied one by one, at most, by a matrix that is
+    large: int = 1 << 18  # of so many elements, and in sums of
+    terms: int = 64  # so many terms, at least
 
 
 @final

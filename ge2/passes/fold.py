@@ -1,24 +1,43 @@
-"""Scalars and constants: computed beforehand, by Python, or made right before they are read."""
+"""What is known before a program runs: scalars and constants, which Python computes, or which are made
+right before they are read; what was written where it is read.
+"""
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
+from math import gcd
 from typing import Any
 
 import numpy as np
 
 from ge2.base.arrays import FLOATS, HALF, INTEGERS, PYTHON, has_tensor_cores, python_type
-from ge2.ir import ArrayType, Atom, Eqn, Evaluate, Graph, GraphOp, Literal, Op, Var, renamed
+from ge2.ir import (
+    ArrayType,
+    Atom,
+    Eqn,
+    Evaluate,
+    Graph,
+    GraphOp,
+    Literal,
+    Op,
+    Var,
+    applied,
+    makers_of,
+    renamed,
+    without_dead_code,
+)
 from ge2.ops.attention import Band, Distances, band_of, distances_of
 from ge2.ops.attention.ops import has_attention, targets
 from ge2.ops.elementwise import BY_NAME, ConvertElementType
-from ge2.ops.index import Indexed
+from ge2.ops.graphs.region import readers_of
+from ge2.ops.index import Indexed, UpdateSlice
 from ge2.ops.pointlike import Elementwise, Pointlike
-from ge2.ops.shape import BroadcastInDim, Concatenate, Iota, Reshape, Slice
+from ge2.ops.shape import BroadcastInDim, Concatenate, Iota, Pad, Reshape, Slice
 from ge2.passes.context import Context, Iotas
-from ge2.passes.simplify import CALLS, Rules, Sweep
+from ge2.passes.simplify import CALLS, Rules, Span, Sweep, fill_each_other, interleaved, simplify
 from ge2.trace.tracer import SNAPSHOT
 
 # -------- Python numbers: equations on weak scalars alone are Python's own arithmetic, done before
@@ -313,3 +332,207 @@ def is_constant(eqn: Eqn) -> bool:
     """True if an equation makes an array of literals, or of places, alone."""
     literals = all(isinstance(a, Literal) for a in eqn.inputs)
     return isinstance(eqn.op, BroadcastInDim | Iota) and literals
+
+
+# -------- Reads of what was written take what was written: store-to-load forwarding.
+# y = update_slice x u at 3; a = y[3:4] -> a = u        (what is read lies within what was written)
+# y = update_slice x u at 3; b = y[5:6] -> b = x[5:6]   (it lies apart from it)
+# A program that keeps its state in the rows of an array writes a row and reads it, over and over. On
+# a GPU each write is a copy of all rows, for what is read later lies behind it. Where nothing reads
+# an array between two writes of the same part, the first is dead; where writes make up most of an
+# array, it is joined of them; one write into zeros is a pad, with zeros between its elements, too.
+#
+# In C a write changes the array where it is, and reads behind a write would have the array copied
+# for them. So there all writes of a program go, or all stay: those that are its arguments' or a
+# loop's do, and those of few elements.
+
+
+FEW = 64  # elements of a write that costs no more than a call
+
+
+def forward_writes(graph: Graph, context: Context) -> Graph:
+    """The graph in which slices of what was written read what was written."""
+    writes = [e for e in graph.eqns if type(e.op) is UpdateSlice]
+    in_place = context.caps is None
+    if not writes or (in_place and (context.written or context.body)):
+        return graph
+    if in_place and any(e.inputs[1].type.size < FEW for e in writes):
+        return graph
+    found = with_last_writes(with_reads_of_writes(graph), pads=not in_place)
+    if in_place:
+        return graph if any(type(e.op) is UpdateSlice for e in found.eqns) else found
+    return found if found is graph else simplify(found)
+
+
+def with_reads_of_writes(graph: Graph) -> Graph:
+    makers, env, eqns = dict[Atom, Eqn](), dict[Atom, Atom](), list[Eqn]()
+    for given in graph.eqns:
+        inputs = tuple([env.get(a, a) for a in given.inputs])
+        eqn = Eqn(given.op, inputs, given.outs, given.source)
+        if type(eqn.op) is Slice:
+            x, op = written_at(eqn.inputs[0], eqn.op, makers)
+            if x is not eqn.inputs[0] and x.type.shape == eqn.outs[0].type.shape:
+                env[eqn.outs[0]] = x
+                continue
+            eqn = Eqn(op, (x,), eqn.outs, eqn.source)
+        eqns.append(eqn)
+        makers.update(dict.fromkeys(eqn.outs, eqn))
+    outputs = tuple([env.get(a, a) for a in graph.outputs])
+    return without_dead_code(Graph(graph.inputs, tuple(eqns), outputs, graph.consts))
+
+
+def written_at(x: Atom, op: Slice, makers: dict[Atom, Eqn]) -> tuple[Atom, Slice]:
+    """The array that holds the elements which a slice of `x` reads, and the slice of that array."""
+    while (maker := makers.get(x)) is not None and type(maker.op) is UpdateSlice:
+        base, u = maker.inputs
+        read, write = of_slice(op), of_write(maker.op, u)
+        if all(map(within, read, write)):
+            x, op = u, slice_of(read, write)
+        elif any(map(apart, read, write)):
+            x = base
+        else:
+            break
+    return x, op
+
+
+def of_slice(op: Slice) -> list[Span]:
+    bounds = zip(op.start, op.stop, op.step, strict=True)
+    return [(a, s, -(-(b - a) // s)) for a, b, s in bounds]
+
+
+def of_write(op: UpdateSlice, u: Atom) -> list[Span]:
+    return list(zip(op.start, op.step, u.type.shape, strict=True))
+
+
+def last_of(span: Span) -> int:
+    first, step, n = span
+    return first + step * (n - 1)
+
+
+def within(read: Span, write: Span) -> bool:
+    """True if along this axis all that is read is written."""
+    (a, s, n), (b, t, m) = read, write
+    inside = b <= a and last_of(read) <= last_of(write)
+    return n > 0 < m and inside and (a - b) % t == 0 and (n == 1 or s % t == 0)
+
+
+def apart(read: Span, write: Span) -> bool:
+    """True if along this axis nothing that is read is written."""
+    (a, s, n), (b, t, m) = read, write
+    common = gcd(s if n > 1 else 0, t if m > 1 else 0)
+    outside = n == 0 or m == 0 or last_of(read) < b or last_of(write) < a
+    return outside or (common > 0 and (a - b) % common != 0)
+
+
+def slice_of(read: Sequence[Span], write: Sequence[Span]) -> Slice:
+    """The slice of what was written that lies where the other lies in the whole."""
+    start = tuple([(a - b) // t for (a, _, _), (b, t, _) in zip(read, write, strict=True)])
+    step = tuple([max(s // t, 1) for (_, s, _), (_, t, _) in zip(read, write, strict=True)])
+    ends = zip(start, step, read, strict=True)
+    return Slice(start, tuple([a + s * (n - 1) + 1 for a, s, (_, _, n) in ends]), step)
+
+
+def with_last_writes(graph: Graph, pads: bool) -> Graph:
+    """The graph without writes that another one hides before anything is read, and with the rest
+    joined, where they are several and most of an array; `pads`: one of zeros is a pad.
+    """
+    hidden, joined, makers = dict[Atom, Atom](), dict[Atom, list[Eqn]](), makers_of(graph)
+    for base, chain in chains_of_writes(graph):
+        kept, parts = list[Eqn](), set[Any]()
+        for e in chain:
+            part = e.op, e.inputs[1].type.shape
+            if part in parts:
+                hidden[e.outs[0]] = e.inputs[0]
+            else:
+                kept.append(e)
+            parts.add(part)
+        if len(kept) > 1:
+            joined[kept[0].outs[0]] = joined_writes(base, kept)
+        elif pads and kept[0].inputs[1].type.size and is_zeros(base, makers):
+            joined[kept[0].outs[0]] = [pad_of(kept[0])]
+    if not hidden and not any(joined.values()):
+        return graph
+
+    def final(a: Atom) -> Atom:
+        while a in hidden:
+            a = hidden[a]
+        return a
+
+    eqns = list[Eqn]()
+    for e in graph.eqns:
+        if hidden.keys().isdisjoint(e.outs):
+            found = next((joined[y] for y in e.outs if joined.get(y)), [e])
+            eqns += [Eqn(o.op, tuple(map(final, o.inputs)), o.outs, o.source) for o in found]
+    outputs = tuple(map(final, graph.outputs))
+    return without_dead_code(Graph(graph.inputs, tuple(eqns), outputs, graph.consts))
+
+
+def is_zeros(x: Atom, makers: Mapping[Atom, Eqn]) -> bool:
+    """True of zeros, all bits of which are zero, whatever they were converted from."""
+    while (eqn := makers.get(x)) and isinstance(eqn.op, BroadcastInDim | ConvertElementType):
+        (x,) = eqn.inputs
+    return isinstance(x, Literal) and not np.asarray(x.value).tobytes().strip(b"\0")
+
+
+def pad_of(write: Eqn) -> Eqn:
+    """A write of elements into zeros as those elements with zeros around and between them."""
+    u, (out,) = write.inputs[1], write.outs
+    spans = of_write(write.op, u)  # type: ignore[arg-type]
+    high = tuple(n - last_of(span) - 1 for n, span in zip(out.type.shape, spans, strict=True))
+    low, steps, _ = zip(*spans, strict=True)
+    return Eqn(Pad(low, high, tuple(s - 1 for s in steps)), (u,), (out,), write.source)
+
+
+def chains_of_writes(graph: Graph) -> Iterator[tuple[Atom, list[Eqn]]]:
+    """Each array that is written, with its writes, the last first, between which nothing reads it."""
+    makers, readers, returned = makers_of(graph), readers_of(graph), {*graph.outputs}
+
+    def goes_on(y: Var) -> bool:
+        """True if a write's result is only written to again."""
+        found: Sequence[Eqn] = readers.get(y, ())
+        more = len(found) == 1 and type(found[0].op) is UpdateSlice and y not in returned
+        return more and found[0].inputs[0] is y and found[0].inputs[1] is not y
+
+    for end in graph.eqns:
+        if type(end.op) is not UpdateSlice or goes_on(end.outs[0]):
+            continue
+        chain = [end]
+        while (e := makers.get(chain[-1].inputs[0])) is not None:
+            if type(e.op) is not UpdateSlice or not goes_on(e.outs[0]):
+                break
+            chain.append(e)
+        yield chain[-1].inputs[0], chain
+
+
+def joined_writes(base: Atom, chain: Sequence[Eqn]) -> list[Eqn]:
+    """Equations that join an array of the parts that a chain of writes, the last first, gives it,
+    and of what is left of `base`; none if they are not most of it, or overlap, or are not parts
+    along one axis.
+    """
+    out, shape = chain[0].outs[0], base.type.shape
+    spans = [of_write(e.op, e.inputs[1]) for e in chain]  # type: ignore[arg-type]
+    axes = {a for each in spans for a, span in enumerate(each) if span[2] != shape[a]}
+    if len(axes) != 1:
+        return []
+    (axis,) = axes
+    written = [(each[axis], e.inputs[1]) for each, e in zip(spans, chain, strict=True)]
+    written.sort(key=lambda part: part[0][0])
+    ends = [(0, 0), *[(a, last_of((a, s, n)) + 1) for (a, s, n), _ in written]]
+    ends.append((shape[axis],) * 2)
+    if fill_each_other([span for span, _ in written], shape[axis]):
+        return interleaved([u for _, u in written], axis, out, chain[0].source)
+    plain = all((s == 1 or n == 1) and n for (_, s, n), _ in written)
+    if not plain or any(b > a for (_, b), (a, _) in pairwise(ends)):
+        return []
+    if 2 * sum(n for (_, _, n), _ in written) < shape[axis]:
+        return []
+    eqns, parts = list[Eqn](), list[Atom]()
+    for k, ((_, here), (there, _)) in enumerate(pairwise(ends)):
+        if here < there:  # a part that is not written
+            start = tuple([here if a == axis else 0 for a in range(len(shape))])
+            stop = tuple([there if a == axis else n for a, n in enumerate(shape)])
+            cut = Slice(start, stop, (1,) * len(shape))
+            parts.append(applied(eqns, cut, base, source=chain[0].source))
+        if k < len(written):
+            parts.append(written[k][1])
+    return [*eqns, Eqn(Concatenate(axis), tuple(parts), (out,), chain[0].source)]

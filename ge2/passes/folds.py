@@ -329,6 +329,7 @@ class Parts:
         self.makers, self.tuning = makers, tuning
         self.source: Source | None = None
         self.eqns, self.made = list[Eqn](), dict[tuple[Var, int, int], Atom]()
+        self.sizes = dict[Atom, int]()  # of the largest arrays that values are made of
 
     def summed(self, e: Eqn) -> list[Eqn]:
         """A sum over a few terms, as sums of two."""
@@ -379,8 +380,27 @@ class Parts:
 
     def is_of_small(self, x: Atom) -> bool:
         """The same of a value of which sums of few terms may be a part."""
-        made, read = self.behind(x, self.short)
-        return bool(made) and self.are_small(read, x)
+        made = isinstance(x, Var) and x.type.shape and self.short(x) is not None
+        return bool(made) and self.largest(x) * self.tuning.times <= x.type.size
+
+    def largest(self, x: Atom) -> int:
+        """The elements of the largest array of which a value is made, as far as `short` tells; kept,
+        since a loop written out asks for a chain that grows.
+        """
+        waiting = [x]
+        while waiting:
+            v = waiting[-1]
+            if v in self.sizes or isinstance(v, Literal) or not v.type.shape:
+                waiting.pop()
+                continue
+            e = self.short(v)
+            inputs = [a for a in e.inputs if isinstance(a, Var) and a.type.shape] if e else []
+            if missing := [a for a in inputs if a not in self.sizes]:
+                waiting += missing
+                continue
+            found = (self.sizes[a] for a in inputs)
+            self.sizes[v] = max(found, default=0) if e else v.type.size
+        return self.sizes.get(x, 0)
 
     def shares(self, x: Atom, axis: int) -> bool:
         """True if columns are made of what they have in common, and that of small arrays."""

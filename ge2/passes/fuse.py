@@ -52,6 +52,7 @@ from ge2.passes.fusion_group import (
     too_large,
     when_needed,
 )
+from ge2.trace.tracer import SNAPSHOT
 
 NO_AXES: frozenset[int] = frozenset()
 VIEWS: Final = (BroadcastInDim, Transpose, Reshape, Iota)
@@ -92,7 +93,9 @@ class Fusion:
         products = (e.outs for e in graph.eqns if isinstance(e.op, DotGeneral))
         self.units = units
         self.tails, self.products = tails, {v for outs in products for v in outs}
-        self.arguments = set(graph.inputs)
+        captured = graph.inputs[: graph.consts]  # nobody writes to the copy of a small one
+        self.captured = {v for v in captured if v.type.nbytes <= SNAPSHOT}
+        self.arguments = {*graph.inputs} - self.captured
         self.leaders: dict[Group, Group] = {}
         self.home: dict[Var, Group] = {}  # the group that makes a value
         self.level: dict[Var, int] = {}  # of values that no group makes
@@ -163,7 +166,7 @@ class Fusion:
         return [self.source(a)[0] for a in eqn.inputs if type(a) is Var]
 
     def reads_inside(self, eqn: Eqn) -> bool:
-        """True for a gather at indices that regions make: it may read where they are known.
+        """True for a gather at indices that regions make, or in C at those that a trace has copied.
 
         Another thread of the caller may write to an argument while it is read. Such an index is
         looked at once, by a kernel of its own, where one outside is an error.
@@ -172,7 +175,9 @@ class Fusion:
             return False
         x, *indices = eqn.inputs
         bases = [self.source(a)[0] for a in indices if isinstance(a, Var) and not a.type.weak]
-        made = [a for a in bases if a.type.size > 1 and self.group(a) not in (None, self.scalars)]
+        known = set() if self.units else self.captured
+        apart = None, self.scalars
+        made = [a for a in bases if a.type.size > 1 and (a in known or self.group(a) not in apart)]
         empty = not (eqn.outs[0].type.size and x.type.size)
         safe = picked(eqn) > 0 if self.units else self.arguments.isdisjoint(bases)
         return bool(made) and safe and not empty and x.type.dtype not in HALF
@@ -337,6 +342,7 @@ class Fusion:
         for var, at in b.embed.items():
             a.read(var, named(names, at))
         a.entries.update((index, named(names, entry)) for index, entry in b.entries.items())
+        a.widest = max(a.widest, named(names, b.widest), key=len)
         a.made |= b.made
         a.twisted |= b.twisted
         a.tables |= b.tables
@@ -408,9 +414,7 @@ class Fusion:
         return found
 
     def reading(self, values: set[Atom]) -> dict[Atom, set[Group | None]]:
-        """The groups that read each of some values, itself or by a view; None is the caller, or an
-        equation of no group.
-        """
+        """The groups that read each value, itself or by a view; None: the caller, or no group."""
         found: dict[Atom, set[Group | None]] = {}
         for index, eqn in enumerate(self.graph.eqns if values else ()):
             if not (eqn.outs and eqn.outs[0] in self.view_eqns):
@@ -425,9 +429,7 @@ class Fusion:
         return found
 
     def crossing(self, entries: Sequence[int]) -> list[int]:
-        """The bytes that are made by equations before each of these,
-        and read by it or by later ones.
-        """
+        """The bytes that are made by equations before each of these, and read by it or later ones."""
         made: dict[Var, int] = {}
         last: dict[Var, int] = {}
         for at, index in enumerate(entries):
@@ -443,9 +445,7 @@ class Fusion:
     # -- the graph of regions
 
     def rebuilt(self) -> Graph:
-        """Regions and single equations in an order that follows the old one
-        as closely as may be.
-        """
+        """Regions and single equations in an order as near to the old one as may be."""
         members: dict[Group, list[int]] = {}
         nodes: list[list[int]] = []
         for index, eqn in enumerate(self.graph.eqns):

@@ -62,6 +62,7 @@ class Group:
         "tuning",
         "twisted",
         "whole",
+        "widest",
     )
 
     def __init__(self, level: int, tuning: Fusion, part: int = 0) -> None:
@@ -70,6 +71,7 @@ class Group:
         self.embed: dict[Var, Dims] = {}
         # by equation: the axes of its result, or input if it reduces
         self.entries: dict[int, Dims] = {}
+        self.widest: Dims = ()  # the axes of an equation that has the most of them
         self.made: set[Var] = set()
         self.folded: dict[Var, frozenset[int]] = {}  # results of reductions, and over what
         self.twisted: set[Var] = set()  # read in more than one orientation
@@ -119,11 +121,8 @@ class Group:
         return least
 
     def place(self, uses: Uses, shape: Dims) -> Dims | None:
-        """The axes that a result of `shape` has here, given where its operands are;
-        None if it does not fit.
-
-        An axis of which nothing is known may be any axis of its size: two loops
-        of one length can be one.
+        """The axes that a result of `shape` has here, given where its operands are; None if it
+        does not fit. Two loops of one length can be one (`matched`).
         """
         for var, dims in uses:
             if var in self.made and dims == straight(len(shape)):
@@ -133,17 +132,11 @@ class Group:
         found = self.bound(uses, shape)
         if found is None:
             return None
-        rest = [(axis, n) for axis, n in self.axes.items() if axis not in found]
-        for d, n in enumerate(shape):
-            if found[d] is None:
-                match = next((axis for axis, size in rest if size == n), None)
-                if match is not None:
-                    found[d] = match
-                    rest.remove((match, n))
-        if None in found and rest:  # a new axis only where all others are too
+        known = {d: axis for d, axis in enumerate(found) if axis is not None}
+        if not matched(known, dict(enumerate(shape)), self):
             return None
         fresh = iter(range(1 + max(self.axes, default=-1), 1000))
-        entry = tuple(next(fresh) if a is None else a for a in found)
+        entry = tuple([known[d] if d in known else next(fresh) for d in range(len(shape))])
         return entry if self.agrees(uses, entry) else None
 
     def bound(self, uses: Uses, shape: Dims) -> list[int | None] | None:
@@ -182,16 +175,20 @@ class Group:
         return {**axes, **new}
 
     def add(self, index: int, var: Var, entry: Dims, out: Dims, uses: Uses) -> None:
-        """Takes in an equation whose `entry` is that of `place`; `out` are
-        the axes of its result.
-        """
+        """Takes in an equation with an `entry` by `place`; `out` are the axes of its result."""
         self.entries[index] = entry
+        self.widest = max(self.widest, entry, key=len)
         made = self.made
         for x, dims in uses:
             if x not in made:
                 self.read(x, seen_from(entry, dims))
         self.embed[var] = out
         self.made.add(var)
+
+    def along(self, axes: Iterable[int]) -> bool:
+        """True if an array with these axes lies along the lines of the widest equation's."""
+        order = [self.widest.index(axis) for axis in axes if axis in self.widest and axis != NONE]
+        return order == sorted(order)
 
     def read(self, var: Var, at: Dims) -> None:
         if var not in self.embed and var.type.dtype in HALF:
@@ -290,21 +287,31 @@ def merged(a: Group, b: Group) -> dict[int, int] | None:
         trial = dict(found)
         if pair(trial, a.embed[var], b.embed[var]):
             found = trial
-    rest = [axis for axis in a.axes if axis not in found.values()]
-    lacking = []
-    for axis, n in b.axes.items():
-        if axis in found:
-            continue
-        match = next((other for other in rest if a.axes[other] == n), None)
-        if match is None:
-            lacking.append(axis)
-        else:
-            found[axis] = match
-            rest.remove(match)
-    if lacking and rest:
+    order = dict.fromkeys([axis for axis in (*b.widest, *b.axes) if axis != NONE])
+    if not matched(found, {axis: b.axes[axis] for axis in order}, a):
         return None
     fresh = iter(range(1 + max(a.axes, default=-1), 1000))
-    return {**found, **{axis: next(fresh) for axis in lacking}}
+    return {**found, **{axis: next(fresh) for axis in b.axes if axis not in found}}
+
+
+def matched(found: dict[int, int], sizes: Mapping[int, int], group: Group) -> bool:
+    """Takes each axis of which nothing is known for the first of its size that `group` has left.
+
+    False if some axes on both sides are left, or if a large array would be read across its lines for
+    the sake of this alone: each line of it would be read as often as it has elements.
+    """
+    before = [found[d] for d in sizes if d in found]
+    rest = [axis for axis in group.axes if axis not in found.values()]
+    for d, n in sizes.items():
+        match = None if d in found else next((a for a in rest if group.axes[a] == n), None)
+        if match is not None:
+            found[d] = match
+            rest.remove(match)
+    if rest and len(found) < len(sizes):  # a new axis only where all others are too
+        return False
+    if len(before) == len(sizes) or math.prod(sizes.values()) <= group.tuning.crossed:
+        return True
+    return group.along([found[d] for d in sizes if d in found]) or not group.along(before)
 
 
 def pair(found: dict[int, int], of_a: Dims, of_b: Dims) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, final
 
@@ -23,6 +24,7 @@ from ge2.ir import (
     Op,
     Values,
     Var,
+    applied,
     makers_of,
     without_dead_code,
 )
@@ -32,7 +34,7 @@ from ge2.ops.index import Gather, ScatterAdd, ScatterReduce
 from ge2.ops.pointlike import Pointlike, Pointwise
 from ge2.ops.random import Draw, RandomBits
 from ge2.ops.reduce import ArgReduce, Reduce
-from ge2.ops.shape import BroadcastInDim, Concatenate, Reshape, Slice
+from ge2.ops.shape import BroadcastInDim, Concatenate, Iota, Pad, Reshape, Slice, Transpose
 from ge2.passes.context import NOTHING, Context
 from ge2.passes.fusion_group import NONE, dims_of, folding, folds, picked
 from ge2.passes.take_to_mask import INT32, Index
@@ -317,6 +319,55 @@ def is_zero(e: Eqn) -> bool:
         return False
     value = float(x.value)  # type: ignore[arg-type]
     return value == 0 and math.copysign(1.0, value) > 0
+
+
+# -------- Sums at indices of padded updates are sums of what is padded, and padded where no indices are.
+# u = pad[low=(1, 2) inner=(3, 0)] v; s = scatter_add 0 u i -> s = pad[low=(2)] (scatter_add 0 v i[1::4])
+# Zeros add nothing, and the derivative of windows in steps has them between all that is added.
+
+
+def unpadded_updates(graph: Graph) -> Graph:
+    """The graph with no zeros of pads added at indices that are the same in every call."""
+    if not any(isinstance(e.op, ScatterAdd) for e in graph.eqns):
+        return graph
+    makers, fixed, eqns = dict[Atom, Eqn](), set[Atom](), list[Eqn]()
+    for e in graph.eqns:
+        given = {a for a in e.inputs if isinstance(a, Var)}
+        if isinstance(e.op, Iota | Pointlike) and given <= fixed:
+            fixed.update(e.outs)
+        known = isinstance(e.op, ScatterAdd) and fixed >= {*e.inputs[2:]}
+        found = unpadded(e, makers) if known else []
+        eqns += found or [e]
+        makers.update((v, made) for made in found or [e] for v in made.outs)
+    if len(eqns) == len(graph.eqns):
+        return graph
+    return without_dead_code(replace(graph, eqns=tuple(eqns)))
+
+
+def unpadded(e: Eqn, makers: Mapping[Atom, Eqn]) -> list[Eqn]:
+    """Such a sum in place of one of padded updates; none for another."""
+    op, (zeros, updates, *indices), (y,) = e.op, e.inputs, e.outs
+    order, x, base = tuple(range(updates.type.ndim)), updates, makers.get(zeros)
+    while (maker := makers.get(x)) is not None and isinstance(maker.op, Transpose):
+        order, x = tuple(maker.op.order[a] for a in order), maker.inputs[0]
+    known = base is not None and is_zero(base) and len({i.type.ndim for i in indices}) == 1
+    if maker is None or not isinstance(maker.op, Pad) or not known or op.window:  # type: ignore[attr-defined]
+        return []
+    pad, v, n = maker.op, maker.inputs[0], indices[0].type.ndim
+    if min(*pad.low, *pad.high) < 0 or not v.type.size:
+        return []
+    axes = [(v.type.shape[a], pad.low[a], pad.high[a], pad.inner[a]) for a in order]
+    spans = [(low, low + (size - 1) * (gap + 1) + 1, gap + 1) for size, low, _, gap in axes[:n]]
+    rest = dict(zip((a for a in range(y.type.ndim) if a not in op.axes), axes[n:], strict=True))  # type: ignore[attr-defined]
+    shape, *sides = zip(
+        *(rest.get(a, (y.type.shape[a], 0, 0, 0)) for a in range(y.type.ndim)), strict=True
+    )
+    made = list[Eqn]()
+    places = [applied(made, Slice(*zip(*spans, strict=True)), i) for i in indices] if n else indices
+    start = applied(made, BroadcastInDim(shape, ()), Literal.of(y.type.dtype.type(0)))
+    total = applied(made, op, start, applied(made, Transpose(order), v), *places, source=e.source)
+    applied(made, Pad(*sides), total, source=e.source)
+    return [*made[:-1], Eqn(made[-1].op, made[-1].inputs, e.outs, e.source)]
 
 
 # -------- Sums at indices one after another become one, of all their updates.

@@ -14,19 +14,17 @@ import numpy as np
 from ge2.base.arrays import FLOAT32, FLOAT64, HALF, INT64, INTEGERS, accumulator
 from ge2.base.record import record
 from ge2.base.source import Source
-from ge2.ir import ArrayType, Atom, Dims, Eqn, Graph, Op, Var, applied, makers_of, renamed
+from ge2.ir import ArrayType, Atom, Dims, Eqn, Graph, Op, Var, applied, makers_of
 from ge2.ir.graph import DIVISION, without_dead_code
-from ge2.ops.dot import DotGeneral, is_outer
+from ge2.ops.dot import DotGeneral, Fft, Irfft, Rfft, is_outer
 from ge2.ops.elementwise import ADD, MUL, ConvertElementType
 from ge2.ops.graphs.loops import ScanLoop
-from ge2.ops.linalg import Linalg, Solve
+from ge2.ops.linalg import Cholesky, Det, Linalg, SlogDet, Solve
+from ge2.ops.linalg.decompositions import Eigh, Svd
 from ge2.ops.pointlike import Pointlike
 from ge2.ops.reduce import Reduce, ReduceSum, kept
-from ge2.ops.shape import Barrier, BroadcastInDim, Reshape, Slice, Transpose, inverse
+from ge2.ops.shape import Barrier, BroadcastInDim, Concatenate, Reshape, Slice, Transpose, inverse
 from ge2.passes.context import NOTHING, Context, ProductsToSums, TinyProducts
-
-# -------- Products that become sums, and those whose results are stored in half types.
-
 
 # -------- Products with a vector, and products of few elements with long sums, become sums of
 # products of elements, which fuse with what is around them.
@@ -43,6 +41,7 @@ Makers = Mapping[Var, Eqn]
 def products_to_sums(graph: Graph, context: Context = NOTHING) -> Graph:
     """The graph with elementwise work and sums in place of such products."""
     tuning = context.tuning.products_to_sums
+    graph = with_few_columns(graph, tuning)
     found = {id(e) for e in graph.eqns if is_sum(e, tuning)}
     if not found:
         return graph
@@ -78,6 +77,41 @@ def is_sum(eqn: Eqn, tuning: ProductsToSums) -> bool:
     return few and result * terms <= tuning.most
 
 
+def with_few_columns(graph: Graph, tuning: ProductsToSums) -> Graph:
+    """The graph with products with each column by itself, where a matrix has few: sums that read the
+    other matrix together, and may make it. A library's tiles are mostly empty there.
+    """
+    eqns = tuple(each for e in graph.eqns for each in column_by_column(e, tuning))
+    return replace(graph, eqns=eqns) if len(eqns) > len(graph.eqns) else graph
+
+
+def column_by_column(eqn: Eqn, tuning: ProductsToSums) -> list[Eqn]:
+    """The products with the columns of an operand side by side; the one product where neither has
+    few, or tensor cores multiply them.
+    """
+    op = eqn.op
+    if not isinstance(op, DotGeneral) or not op.contract[0] or op.beside[0] or op.precision:
+        return [eqn]
+    types = tuple(x.type for x in eqn.inputs)
+    dtypes, free = {t.dtype for t in (*types, eqn.outs[0].type)}, op.free(*types)
+    terms = math.prod(types[0].shape[i] for i in op.contract[0])
+    counts = [t.size // max(terms, 1) for t in types]
+    few = 0 if counts[0] < counts[1] else 1
+    if not 1 < counts[few] <= tuning.columns or len(free[few]) > 1 or terms < tuning.terms:
+        return [eqn]
+    if types[1 - few].size < tuning.large or dtypes not in ({FLOAT32}, {FLOAT64}):
+        return [eqn]
+    eqns, parts, x, (axis,) = list[Eqn](), list[Atom](), eqn.inputs[few], free[few]
+    for n in range(counts[few]):
+        bounds = [(n, n + 1) if i == axis else (0, m) for i, m in enumerate(types[few].shape)]
+        start, stop = zip(*bounds, strict=True)
+        column = applied(eqns, Slice(start, stop, (1,) * len(bounds)), x, source=eqn.source)
+        both = (eqn.inputs[0], column) if few else (column, eqn.inputs[1])
+        parts.append(applied(eqns, op, *both, source=eqn.source))
+    join = Concatenate(len(free[0]) if few else 0)
+    return [*eqns, Eqn(join, tuple(parts), eqn.outs, eqn.source)]
+
+
 @final
 @record
 class Factor:
@@ -89,10 +123,10 @@ class Factor:
 
 @final
 class Sums:
-    """A product over axes that are numbered: those of the result, then those summed over."""
+    """A product over axes by number: those of the result and of sums; or as a factor is `stored`."""
 
-    def __init__(self, eqn: Eqn, makers: Makers) -> None:
-        self.eqn, self.made = eqn, list[Eqn]()
+    def __init__(self, eqn: Eqn, makers: Makers, stored: bool = True) -> None:
+        self.eqn, self.made, self.stored = eqn, list[Eqn](), stored
         op, (a, b), (out,) = eqn.op, eqn.inputs, eqn.outs
         assert isinstance(op, DotGeneral)
         free_a, free_b = op.free(a.type, b.type)
@@ -126,7 +160,7 @@ class Sums:
         return value if inputs == maker.inputs else self.add(maker.op, *inputs)
 
     def eqns(self) -> list[Eqn]:
-        order = self.order()
+        order = self.order() if self.stored else tuple(range(len(self.sizes)))
         space = tuple(self.sizes[axis] for axis in order)
         left, right = (self.summed_in(self.spread(each, order, space)) for each in self.factors)
         product = self.add(MUL, left, right)
@@ -345,61 +379,35 @@ def spelt_out(eqn: Eqn) -> list[Eqn]:
     return [*made, Eqn(ReduceSum(last), (product,), (out,), eqn.source)]
 
 
-# -------- Products of mixed precision whose float32 results would be stored between kernels give
-# low ones.
-# `ge2.autocast` makes products of half types with float32 results (precision "half"). What follows
-# a product is computed in the kernel that makes it, or reads it again: there a result in the
-# product's own low type is half the bytes to write, to keep for derivatives and to read. A result
-# of the program stays what it is.
+# -------- Matrices and lines of single precision are gone through in double, as NumPy's functions
+# have it, so that C can call its loops; the casts are part of what is around them.
 
 
-def half_results(graph: Graph) -> Graph:
-    """The graph in which products of precision "half" give their operands' type, cast to float32."""
-    returned = results(graph)
-    low: dict[Atom, Var] = {}  # by the float32 value that stands for it
-    env: dict[Atom, Atom] = {}
-    eqns: list[Eqn] = []
+WIDER = {FLOAT32: FLOAT64, np.dtype("c8"): np.dtype("c16")}
+IN_DOUBLE = (Solve, Det, SlogDet, Cholesky, Eigh, Svd, Fft, Rfft, Irfft)
+
+
+def in_double(graph: Graph) -> Graph:
+    """The graph with such an operation in double, and its results rounded."""
+    if not any(is_single(eqn) for eqn in graph.eqns):
+        return graph
+    eqns = list[Eqn]()
     for eqn in graph.eqns:
-        eqn = renamed(env, eqn)
-        if is_wide(eqn) and eqn.outs[0] not in returned:
-            op, (wide,) = eqn.op, eqn.outs
-            assert isinstance(op, DotGeneral)
-            low[wide] = Var(replace(wide.type, dtype=eqn.inputs[0].type.dtype))
-            product = replace(eqn, op=replace(op, out=None), outs=(low[wide],))
-            eqns += [product, Eqn(ConvertElementType(FLOAT32), (low[wide],), (wide,), eqn.source)]
-        elif rounds_again(eqn, low) and eqn.outs[0] not in returned:
-            env[eqn.outs[0]] = low[eqn.inputs[0]]
-        else:
+        if not is_single(eqn):
             eqns.append(eqn)
-    return replace(graph, eqns=tuple(eqns)) if low else graph
+            continue
+        add = partial(applied, eqns, source=eqn.source)
+        wide = {a: add(ConvertElementType(WIDER[a.type.dtype]), a) for a in eqn.inputs}
+        given = tuple([wide[a] for a in eqn.inputs])
+        made = tuple([Var(t) for t in eqn.op.infer(*(a.type for a in given))])
+        eqns.append(Eqn(eqn.op, given, made, eqn.source))
+        for wider, out in zip(made, eqn.outs, strict=True):
+            eqns.append(Eqn(ConvertElementType(out.type.dtype), (wider,), (out,), eqn.source))
+    return replace(graph, eqns=tuple(eqns))
 
 
-def results(graph: Graph) -> set[Atom]:
-    """The results of the program, and the values that those are views of."""
-    found = set(graph.outputs)
-    for eqn in reversed(graph.eqns):
-        if eqn.op.is_view and not found.isdisjoint(eqn.outs):
-            found.update(eqn.inputs)
-    return found
-
-
-def is_wide(eqn: Eqn) -> bool:
-    """True of a product of half types with a float32 result that autocast made."""
-    op = eqn.op
-    return (
-        isinstance(op, DotGeneral)
-        and (op.precision, op.out) == ("half", FLOAT32)
-        and all(a.type.dtype == eqn.inputs[0].type.dtype for a in eqn.inputs)
-        and eqn.inputs[0].type.dtype in HALF
-    )
-
-
-def rounds_again(eqn: Eqn, low: dict[Atom, Var]) -> bool:
-    """True of a cast of a product's result to the type that it is stored in."""
-    op, (given, *_) = eqn.op, eqn.inputs or (None,)
-    return (
-        isinstance(op, ConvertElementType) and given in low and eqn.outs[0].type == low[given].type
-    )
+def is_single(eqn: Eqn) -> bool:
+    return isinstance(eqn.op, IN_DOUBLE) and eqn.inputs[0].type.dtype in WIDER
 
 
 # -------- Systems of equations with one matrix, or with its transpose, share its factors.

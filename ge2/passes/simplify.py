@@ -1,15 +1,15 @@
-"""Algebra that is exact in floating point, common subexpressions, dead code and dead writes."""
+"""Algebra that is exact in floating point, common subexpressions and dead code."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import pairwise
-from math import gcd
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence, Set
+from typing import Any, cast
 
-from ge2.base.arrays import BOOL, COMPLEX, FLOATS, can_cast
+import numpy as np
+
+from ge2.base.arrays import BOOL, COMPLEX, FLOATS, INT32, INT64, can_cast
 from ge2.base.source import Source
 from ge2.ir import (
     ArrayType,
@@ -24,15 +24,24 @@ from ge2.ir import (
     without_dead_code,
 )
 from ge2.ops.attention.ops import ATTENTION
-from ge2.ops.elementwise import BY_NAME, ConvertElementType
+from ge2.ops.elementwise import BY_NAME, EQ, WHERE, ConvertElementType
 from ge2.ops.graphs.control import CALLS as PLAIN
 from ge2.ops.graphs.control import inlined, parted
 from ge2.ops.graphs.custom import CUSTOM
 from ge2.ops.graphs.region import readers_of
 from ge2.ops.graphs.while_loop import SOLVES
-from ge2.ops.index import Scatter, UpdateSlice, spans
+from ge2.ops.index import Scatter, spans
 from ge2.ops.pointlike import Pointlike
-from ge2.ops.shape import Barrier, BroadcastInDim, Concatenate, Reshape, Slice, Transpose
+from ge2.ops.shape import (
+    Barrier,
+    BroadcastInDim,
+    Concatenate,
+    Iota,
+    Pad,
+    Reshape,
+    Slice,
+    Transpose,
+)
 from ge2.passes.context import TUNING, Context, Tuning
 from ge2.trace.stage import strong as on_arrays
 
@@ -143,7 +152,7 @@ ADD, SUB = BY_NAME["add"], BY_NAME["sub"]
 
 
 def simplify(graph: Graph) -> Graph:
-    return Sweep(RULES).run(graph)
+    return Sweep(RULES).run(with_interleaved(graph))
 
 
 # --------------------------------------------------------------------------------- neutral elements
@@ -280,6 +289,52 @@ def reshaped(sweep: Sweep, op: Any, inputs: Sequence[Atom], out: ArrayType) -> A
     return None if inner is None else sweep.make(Reshape(op.shape), inner.inputs, out)
 
 
+def diagonal(sweep: Sweep, op: Any, inputs: Sequence[Atom], out: ArrayType) -> Atom | None:
+    """A line that is padded between its elements and seen as rows, in each of which one element is one
+    place further on, as the derivative of a diagonal is: an element where row and column are those.
+    """
+    pad = sweep.made_by(inputs[0], "pad")
+    if pad is None or len(out.shape) != len(inputs[0].type.shape) + 1 or not out.size:
+        return None
+    (x,), how, (*outer, rows, columns) = pad.inputs, cast(Any, pad.op), out.shape
+    several = any((*how.low[:-1], *how.high[:-1], *how.inner[:-1])) or x.type.shape[:-1] != (
+        *outer,
+    )
+    if several or how.inner[-1] != columns or min(how.low[-1], how.high[-1]) < 0 or out.weak:
+        return None
+    (row, column), n = divmod(how.low[-1], columns), x.type.shape[-1]
+    if n == 0 or row + n > rows or column + n > columns:
+        return None
+    nothing = (0,) * len(outer)
+    line = Pad((*nothing, row), (*nothing, rows - row - n), (*nothing, 0))
+    i, j = (Iota(out.shape, len(outer) + k, INT64) for k in (0, 1))
+    by = Literal.of(INT64.type(column - row))
+    here = sweep.make(EQ, (sweep.make(j, ()), sweep.make(ADD, (sweep.make(i, ()), by))))
+    values = BroadcastInDim(out.shape, tuple(range(len(outer) + 1)))
+    zero = Literal.of(out.dtype.type(0))
+    return sweep.make(WHERE, (here, sweep.make(values, (sweep.make(line, (x,)),)), zero), out)
+
+
+# the largest absolute value of narrow whole numbers
+NARROW: dict[np.dtype, int] = {
+    BOOL: 1, np.dtype("i1"): 1 << 7, np.dtype("u1"): 1 << 8, np.dtype("i2"): 1 << 15, np.dtype("u2"): 1 << 16,
+}  # fmt: skip
+WIDE = (INT64, np.dtype("u8"))
+MOST_NARROW = 1 << 31
+
+
+def summed_narrow(sweep: Sweep, op: Any, inputs: Sequence[Atom], out: ArrayType) -> Atom | None:
+    """A sum of narrow whole numbers that are made wide first, as a count is, is made wide after."""
+    wide = sweep.made_by(inputs[0], "convert_element_type")
+    if wide is None or out.weak or out.dtype not in WIDE:
+        return None
+    (x,), terms = wide.inputs, inputs[0].type.size // max(out.size, 1)
+    if x.type.dtype not in NARROW or terms * NARROW[x.type.dtype] >= MOST_NARROW:
+        return None
+    narrow = sweep.make(ConvertElementType(INT32), (x,))
+    return sweep.make(ConvertElementType(out.dtype), (sweep.make(op, (narrow,)),), out)
+
+
 def over_nothing(sweep: Sweep, op: Any, inputs: Sequence[Atom], out: ArrayType) -> Atom | None:
     """A reduction or reversal over no axes."""
     return inputs[0] if not op.axes and inputs[0].type == out else None
@@ -301,8 +356,64 @@ def alone(sweep: Sweep, op: Any, inputs: Sequence[Atom], out: ArrayType) -> Atom
     return inputs[0] if len(inputs) == 1 and inputs[0].type == out else None
 
 
+def part_of_join(sweep: Sweep, op: Any, inputs: Sequence[Atom], out: ArrayType) -> Atom | None:
+    """A slice of joined arrays that lies within one of them is a slice of that one."""
+    join = sweep.made_by(inputs[0], "concatenate")
+    if join is None or not out.size:
+        return None
+    axis, begin = join.op.axis, 0  # type: ignore[attr-defined]
+    for x in join.inputs:
+        end = begin + x.type.shape[axis]
+        if begin <= op.start[axis] < end:
+            last = op.start[axis] + op.step[axis] * (out.shape[axis] - 1)
+            if last >= end:
+                return None
+            start, stop = [*op.start], [*op.stop]
+            start[axis], stop[axis] = op.start[axis] - begin, last + 1 - begin
+            return sweep.make(Slice(tuple(start), tuple(stop), op.step), (x,), out)
+        begin = end
+    return None
+
+
+def pairwise_cut(eqn: Eqn, op: Slice) -> Slice | None:
+    """The slice of what is seen as columns, of an axis of it as two, of which a slice is one column; or
+    of what is seen with two axes as one, for every element of so many; None if it is no such slice.
+    """
+    (x,), (y,) = eqn.inputs, eqn.outs
+    before, after = x.type.shape, y.type.shape
+    axis = next((a for a, (m, n) in enumerate(zip(before, after, strict=False)) if m != n), None)
+    if axis is None or abs(len(before) - len(after)) != 1:
+        return None
+    split = len(after) > len(before)
+    short, long = (before, after) if split else (after, before)
+    if short[axis] != long[axis] * long[axis + 1] or short[axis + 1 :] != long[axis + 2 :]:
+        return None
+    count = long[axis + 1]
+    cut = [*zip(op.start, op.stop, op.step, strict=True)]
+    if split:
+        (first, last, step), (column, end, _) = cut[axis : axis + 2]
+        if (first, step) != (0, 1) or last != long[axis] or end - column != 1:
+            return None
+        cut[axis : axis + 2] = [(column, column + count * (last - 1) + 1, count)]
+    else:
+        column, end, step = cut[axis]
+        if step != count or column >= count or end <= column + count * (long[axis] - 1):
+            return None
+        cut[axis : axis + 1] = [(0, long[axis], 1), (column, column + 1, 1)]
+    return Slice(*zip(*cut, strict=True))
+
+
 def unpadded(sweep: Sweep, op: Any, inputs: Sequence[Atom], out: ArrayType) -> Atom | None:
-    return None if any((*op.low, *op.high, *op.inner)) else inputs[0]
+    """A pad by nothing, and one of what is padded already."""
+    if not any((*op.low, *op.high, *op.inner)):
+        return inputs[0]
+    before = sweep.made_by(inputs[0], "pad")
+    made: Any = before and before.op
+    if before is None or any(op.inner) or min(*op.low, *op.high, *made.low, *made.high) < 0:
+        return None
+    low, high = (zip(*n, strict=True) for n in ((op.low, made.low), (op.high, made.high)))
+    both = Pad(tuple(map(sum, low)), tuple(map(sum, high)), made.inner)
+    return sweep.make(both, before.inputs, out)
 
 
 def written_in_part(sweep: Sweep, op: Any, inputs: Sequence[Atom], out: ArrayType) -> Atom | None:
@@ -346,18 +457,97 @@ RULES: Rules = {
     "convert_element_type": (converted, narrowed_first),
     "broadcast_in_dim": (broadcast,),
     "transpose": (transposed,),
-    "reshape": (reshaped,),
-    "slice": (same,),
+    "reshape": (reshaped, diagonal),
+    "slice": (same, part_of_join),
     "pad": (unpadded,),
     "rev": (over_nothing,),
     # over no axes not reduce_sum: NumPy adds 0.0, which makes 0.0 of -0.0
-    "reduce_sum": (of_nothing,), "reduce_prod": (over_nothing, of_nothing),
+    "reduce_sum": (of_nothing, summed_narrow), "reduce_prod": (over_nothing, of_nothing),
     "reduce_max": (over_nothing,), "reduce_min": (over_nothing,),
     "reduce_or": (over_nothing, of_nothing), "reduce_and": (over_nothing, of_nothing),
     "concatenate": (alone,),
     "update_slice": (written_in_part,),
 }
 # fmt: on
+
+
+VIEWS: Rules = {"slice": (same, part_of_join), "reshape": (reshaped,)}  # the rules of views alone
+
+
+# -------- Sums of arrays that are padded between their elements, each where the others have zeros, are
+# those arrays side by side:
+# y = add (pad[inner=1] a) (pad[low=1 inner=1] b) -> y = reshape (concatenate a[:, None] b[:, None])
+# So are derivatives of x[0::2] and x[1::2]. Adding zero makes 0.0 of -0.0, before as after.
+
+
+Span = tuple[int, int, int]  # along one axis: the first element, the step, how many
+
+
+def fill_each_other(spans: Sequence[Span], size: int) -> bool:
+    """True of elements, by where the first lies, that take turns along an axis of that size."""
+    count = len(spans)
+    turns = all(span == (n, count, size // count) for n, span in enumerate(spans))
+    return count > 1 and size % count == 0 and turns
+
+
+def interleaved(parts: Sequence[Atom], axis: int, out: Var, source: Source | None) -> list[Eqn]:
+    """Equations that make an array of parts that take turns along an axis."""
+    eqns, shape = list[Eqn](), parts[0].type.shape
+    columns = Reshape((*shape[: axis + 1], 1, *shape[axis + 1 :]))
+    found = [applied(eqns, columns, x, source=source) for x in parts]
+    whole = applied(eqns, Concatenate(axis + 1), *found, source=source)
+    return [*eqns, Eqn(Reshape(out.type.shape), (whole,), (out,), source)]
+
+
+def with_interleaved(graph: Graph) -> Graph:
+    """The graph with joins in place of sums of padded arrays that take turns along an axis."""
+    if not any(isinstance(e.op, Pad) and any(e.op.inner) for e in graph.eqns):
+        return graph
+    makers, readers, returned = makers_of(graph), readers_of(graph), {*graph.outputs}
+    added = (x for e in graph.eqns if e.op == ADD for x in e.inputs)
+    inner = {x for x in added if len(readers.get(x, ())) == 1 and x not in returned}
+    eqns = list[Eqn]()
+    for e in graph.eqns:
+        ends = e.op == ADD and e.outs[0] not in inner
+        eqns += joined_pads(terms(e, makers, inner), e) if ends else [e]
+    return without_dead_code(Graph(graph.inputs, tuple(eqns), graph.outputs, graph.consts))
+
+
+def terms(eqn: Eqn, makers: Mapping[Atom, Eqn], inner: Set[Atom]) -> list[Eqn | None]:
+    """What makes the terms of a sum; None for what nothing makes."""
+    found = list[Eqn | None]()
+    for x in eqn.inputs:
+        maker = makers.get(x)
+        if maker is not None and maker.op == ADD and x in inner:
+            found += terms(maker, makers, inner)
+        else:
+            found.append(maker)
+    return found
+
+
+def joined_pads(pads: Sequence[Eqn | None], total: Eqn) -> list[Eqn]:
+    """Equations in place of a sum of pads; the sum itself where they do not fill each other."""
+    (out,), spans = total.outs, list[tuple[Span, Atom]]()
+    axes = set[int]()
+    for e in pads:
+        if e is None or not isinstance(e.op, Pad) or min(*e.op.low, *e.op.high) < 0:
+            return [total]
+        (x,), op = e.inputs, e.op
+        axes |= {a for a, n in enumerate(op.inner) if n}
+        bare = all(x.type.shape[a] == n for a, n in enumerate(out.type.shape) if a not in axes)
+        if len(axes) != 1 or not bare or out.type.weak:
+            return [total]
+        (axis,) = axes
+        spans.append(((op.low[axis], op.inner[axis] + 1, x.type.shape[axis]), x))
+    (axis,) = axes
+    spans.sort(key=lambda part: part[0])
+    if not fill_each_other([span for span, _ in spans], out.type.shape[axis]):
+        return [total]
+    eqns, parts = list[Eqn](), [x for _, x in spans]
+    if out.type.dtype in FLOATS or out.type.dtype in COMPLEX:
+        zero = Literal.of(out.type.dtype.type(0))
+        parts = [applied(eqns, ADD, x, zero, source=total.source) for x in parts]
+    return [*eqns, *interleaved(parts, axis, out, total.source)]
 
 
 # ------------------------------------------------------------------------------------------ inline
@@ -382,189 +572,3 @@ def strong(graph: Graph, context: Context) -> Graph:
     and again passes arrays.
     """
     return on_arrays(graph) if context.body else graph
-
-
-# -------- Reads of what was written take what was written: store-to-load forwarding.
-# y = update_slice x u at 3; a = y[3:4] -> a = u        (what is read lies within what was written)
-# y = update_slice x u at 3; b = y[5:6] -> b = x[5:6]   (it lies apart from it)
-# A program that keeps its state in the rows of an array writes a row and reads it, over and over. On
-# a GPU each write is a copy of all rows, for what is read later lies behind it. Where nothing reads
-# an array between two writes of the same part, the first is dead; where writes make up most of an
-# array, it is joined of them.
-#
-# In C a write changes the array where it is, and reads behind a write would have the array copied
-# for them. So there all writes of a program go, or all stay: those that are its arguments' or a
-# loop's do, and those of few elements.
-
-
-FEW = 64  # elements of a write that costs no more than a call
-
-
-def forward_writes(graph: Graph, context: Context) -> Graph:
-    """The graph in which slices of what was written read what was written."""
-    writes = [e for e in graph.eqns if type(e.op) is UpdateSlice]
-    in_place = context.caps is None
-    if not writes or (in_place and (context.written or context.body)):
-        return graph
-    if in_place and any(e.inputs[1].type.size < FEW for e in writes):
-        return graph
-    found = with_last_writes(with_reads_of_writes(graph))
-    stay = in_place and any(type(e.op) is UpdateSlice for e in found.eqns)
-    return graph if stay else found
-
-
-def with_reads_of_writes(graph: Graph) -> Graph:
-    makers, env, eqns = dict[Atom, Eqn](), dict[Atom, Atom](), list[Eqn]()
-    for given in graph.eqns:
-        inputs = tuple([env.get(a, a) for a in given.inputs])
-        eqn = Eqn(given.op, inputs, given.outs, given.source)
-        if type(eqn.op) is Slice:
-            x, op = written_at(eqn.inputs[0], eqn.op, makers)
-            if x is not eqn.inputs[0] and x.type.shape == eqn.outs[0].type.shape:
-                env[eqn.outs[0]] = x
-                continue
-            eqn = Eqn(op, (x,), eqn.outs, eqn.source)
-        eqns.append(eqn)
-        makers.update(dict.fromkeys(eqn.outs, eqn))
-    outputs = tuple([env.get(a, a) for a in graph.outputs])
-    return without_dead_code(Graph(graph.inputs, tuple(eqns), outputs, graph.consts))
-
-
-def written_at(x: Atom, op: Slice, makers: dict[Atom, Eqn]) -> tuple[Atom, Slice]:
-    """The array that holds the elements which a slice of `x` reads, and the slice of that array."""
-    while (maker := makers.get(x)) is not None and type(maker.op) is UpdateSlice:
-        base, u = maker.inputs
-        read, write = of_slice(op), of_write(maker.op, u)
-        if all(map(within, read, write)):
-            x, op = u, slice_of(read, write)
-        elif any(map(apart, read, write)):
-            x = base
-        else:
-            break
-    return x, op
-
-
-Span = tuple[int, int, int]  # along one axis: the first element, the step, how many
-
-
-def of_slice(op: Slice) -> list[Span]:
-    bounds = zip(op.start, op.stop, op.step, strict=True)
-    return [(a, s, -(-(b - a) // s)) for a, b, s in bounds]
-
-
-def of_write(op: UpdateSlice, u: Atom) -> list[Span]:
-    return list(zip(op.start, op.step, u.type.shape, strict=True))
-
-
-def last_of(span: Span) -> int:
-    first, step, n = span
-    return first + step * (n - 1)
-
-
-def within(read: Span, write: Span) -> bool:
-    """True if along this axis all that is read is written."""
-    (a, s, n), (b, t, m) = read, write
-    inside = b <= a and last_of(read) <= last_of(write)
-    return n > 0 < m and inside and (a - b) % t == 0 and (n == 1 or s % t == 0)
-
-
-def apart(read: Span, write: Span) -> bool:
-    """True if along this axis nothing that is read is written."""
-    (a, s, n), (b, t, m) = read, write
-    common = gcd(s if n > 1 else 0, t if m > 1 else 0)
-    outside = n == 0 or m == 0 or last_of(read) < b or last_of(write) < a
-    return outside or (common > 0 and (a - b) % common != 0)
-
-
-def slice_of(read: Sequence[Span], write: Sequence[Span]) -> Slice:
-    """The slice of what was written that lies where the other lies in the whole."""
-    start = tuple([(a - b) // t for (a, _, _), (b, t, _) in zip(read, write, strict=True)])
-    step = tuple([max(s // t, 1) for (_, s, _), (_, t, _) in zip(read, write, strict=True)])
-    ends = zip(start, step, read, strict=True)
-    return Slice(start, tuple([a + s * (n - 1) + 1 for a, s, (_, _, n) in ends]), step)
-
-
-def with_last_writes(graph: Graph) -> Graph:
-    """The graph without writes that another one hides before anything is read, and with the rest
-    joined, where they are several and most of an array.
-    """
-    hidden, joined = dict[Atom, Atom](), dict[Atom, list[Eqn]]()
-    for base, chain in chains_of_writes(graph):
-        kept, parts = list[Eqn](), set[Any]()
-        for e in chain:
-            part = e.op, e.inputs[1].type.shape
-            if part in parts:
-                hidden[e.outs[0]] = e.inputs[0]
-            else:
-                kept.append(e)
-            parts.add(part)
-        if len(kept) > 1:
-            joined[kept[0].outs[0]] = joined_writes(base, kept)
-    if not hidden and not any(joined.values()):
-        return graph
-
-    def final(a: Atom) -> Atom:
-        while a in hidden:
-            a = hidden[a]
-        return a
-
-    eqns = list[Eqn]()
-    for e in graph.eqns:
-        if hidden.keys().isdisjoint(e.outs):
-            found = next((joined[y] for y in e.outs if joined.get(y)), [e])
-            eqns += [Eqn(o.op, tuple(map(final, o.inputs)), o.outs, o.source) for o in found]
-    outputs = tuple(map(final, graph.outputs))
-    return without_dead_code(Graph(graph.inputs, tuple(eqns), outputs, graph.consts))
-
-
-def chains_of_writes(graph: Graph) -> Iterator[tuple[Atom, list[Eqn]]]:
-    """Each array that is written, with its writes, the last first, between which nothing reads it."""
-    makers, readers, returned = makers_of(graph), readers_of(graph), {*graph.outputs}
-
-    def goes_on(y: Var) -> bool:
-        """True if a write's result is only written to again."""
-        found: Sequence[Eqn] = readers.get(y, ())
-        more = len(found) == 1 and type(found[0].op) is UpdateSlice and y not in returned
-        return more and found[0].inputs[0] is y and found[0].inputs[1] is not y
-
-    for end in graph.eqns:
-        if type(end.op) is not UpdateSlice or goes_on(end.outs[0]):
-            continue
-        chain = [end]
-        while (e := makers.get(chain[-1].inputs[0])) is not None:
-            if type(e.op) is not UpdateSlice or not goes_on(e.outs[0]):
-                break
-            chain.append(e)
-        yield chain[-1].inputs[0], chain
-
-
-def joined_writes(base: Atom, chain: Sequence[Eqn]) -> list[Eqn]:
-    """Equations that join an array of the parts that a chain of writes, the last first, gives it,
-    and of what is left of `base`; none if they are not most of it, or overlap, or are not parts
-    along one axis.
-    """
-    out, shape = chain[0].outs[0], base.type.shape
-    spans = [of_write(e.op, e.inputs[1]) for e in chain]  # type: ignore[arg-type]
-    axes = {a for each in spans for a, span in enumerate(each) if span[2] != shape[a]}
-    if len(axes) != 1:
-        return []
-    (axis,) = axes
-    written = [(each[axis], e.inputs[1]) for each, e in zip(spans, chain, strict=True)]
-    written.sort(key=lambda part: part[0][0])
-    ends = [(0, 0), *[(a, last_of((a, s, n)) + 1) for (a, s, n), _ in written]]
-    ends.append((shape[axis],) * 2)
-    plain = all((s == 1 or n == 1) and n for (_, s, n), _ in written)
-    if not plain or any(b > a for (_, b), (a, _) in pairwise(ends)):
-        return []
-    if 2 * sum(n for (_, _, n), _ in written) < shape[axis]:
-        return []
-    eqns, parts = list[Eqn](), list[Atom]()
-    for k, ((_, here), (there, _)) in enumerate(pairwise(ends)):
-        if here < there:  # a part that is not written
-            start = tuple([here if a == axis else 0 for a in range(len(shape))])
-            stop = tuple([there if a == axis else n for a, n in enumerate(shape)])
-            cut = Slice(start, stop, (1,) * len(shape))
-            parts.append(applied(eqns, cut, base, source=chain[0].source))
-        if k < len(written):
-            parts.append(written[k][1])
-    return [*eqns, Eqn(Concatenate(axis), tuple(parts), (out,), chain[0].source)]

@@ -16,9 +16,11 @@ from ge2.ops.index import Gather, Indexed
 from ge2.ops.pointlike import Pointlike
 from ge2.ops.random import Draw
 from ge2.ops.reduce import Running
-from ge2.ops.shape import BroadcastInDim, Concatenate, Iota, Pad, Slice
+from ge2.ops.shape import BroadcastInDim, Concatenate, Iota, Pad, Reshape, Slice
 from ge2.passes.context import NOTHING, Context
 from ge2.passes.fusion_group import fusible
+from ge2.passes.simplify import VIEWS, pairwise_cut
+from ge2.passes.simplify import Sweep as Joins
 
 # -------- Elementwise work of which only columns are read, of few, is done for those columns.
 # y = floor x; a = y[:, 0:1]; b = y[:, 1:2] -> a = floor x[:, 0:1]; b = floor x[:, 1:2]
@@ -34,6 +36,10 @@ from ge2.passes.fusion_group import fusible
 # So it is of windows of work that takes few instructions, as differences of products are:
 # y = mul a b; d = sub y[1:] y[:-1] -> d = sub (mul a[1:] b[1:]) (mul a[:-1] b[:-1])
 # Memory takes longer to write a value and to read it than a GPU to compute it twice.
+#
+# So it is of parts that take turns along an axis, as the real and the imaginary parts of pairs do, which
+# a view as pairs, or as a line again, is no end of:
+# y = mul a b; c = y[0::2]; d = y[1::2] -> c = mul a[0::2] b[0::2]; d = mul a[1::2] b[1::2]
 #
 # So it is where less than half is read of work on lines of any length, and of a gather at places
 # that are numbers of the program, as those of windows are:
@@ -69,14 +75,28 @@ def slices_first(graph: Graph, context: Context = NOTHING) -> Graph:
 
     def may(eqn: Eqn, parts: Parts) -> bool:
         (y,) = eqn.outs
+        if isinstance(eqn.op, Reshape):
+            return all(pairwise_cut(eqn, op) for op in parts)
         if y not in worked or is_covered(y, parts, most) or is_little(y, parts):
             return y in worked
+        if is_covered(y, parts) and takes_turns(parts):
+            return True
         if is_covered(y, parts) and (y in padded or all(map(moves, parts.values()))):
             moved.add(y)
             return True
         return context.caps is not None and windows().pay(y, parts)
 
-    return pushed(graph, may, made=made)
+    found = pushed(graph, may, (*WORK, Reshape), made)
+    return found if found is graph else Joins(VIEWS, merging=False).run(found)
+
+
+def takes_turns(parts: Parts) -> bool:
+    """True of slices of elements that are not neighbours, alike but for where they begin."""
+    (first, *_) = parts
+    alike = (
+        len({tuple(v.type.shape) for v in parts.values()}) == len({op.step for op in parts}) == 1
+    )
+    return alike and len(parts) > 1 and max(first.step) > 1
 
 
 # instructions of equations, each with the places from which on windows of its result begin
@@ -342,6 +362,8 @@ def slice_within(eqn: Eqn, op: Slice, x: Atom) -> Slice | None:
     if isinstance(eqn.op, Gather):
         n = x.type.ndim
         return Slice(op.start[:n], op.stop[:n], op.step[:n])
+    if isinstance(eqn.op, Reshape):
+        return pairwise_cut(eqn, op)
     if not isinstance(eqn.op, BroadcastInDim):
         return op if x.type.shape else None
     dims = eqn.op.dims
@@ -371,6 +393,8 @@ def sliced_work(eqn: Eqn, op: Slice, inputs: tuple[Atom, ...], out: Var) -> list
     new = eqn.op
     if isinstance(new, BroadcastInDim):
         new = BroadcastInDim(out.type.shape, new.dims)
+    if isinstance(new, Reshape):
+        new = Reshape(out.type.shape)
     return [Eqn(new, inputs, (out,), eqn.source)]
 
 

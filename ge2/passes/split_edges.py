@@ -1,12 +1,10 @@
-"""Elementwise work cut where edges are and windows written out, so that it fuses, and the reasons
-why steps do not.
-"""
+"""Elementwise work cut where edges are, and windows written out or seen as views, so that it fuses."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise, product
 from typing import Any, Final, final
 
@@ -16,7 +14,6 @@ from ge2.ir import (
     Dims,
     Eqn,
     Graph,
-    GraphOp,
     Literal,
     Op,
     Var,
@@ -24,17 +21,16 @@ from ge2.ir import (
     makers_of,
     without_dead_code,
 )
-from ge2.ops.elementwise import ADD, MAX, MIN, MUL
-from ge2.ops.graphs.region import readers_of
+from ge2.ops.dot import DotGeneral
+from ge2.ops.elementwise import ADD, MAX, MIN, MUL, ConvertElementType
+from ge2.ops.graphs.region import Windows, readers_of
 from ge2.ops.index import Gather
 from ge2.ops.pointlike import Pointlike
 from ge2.ops.random import Draw
 from ge2.ops.reduce import Reduce, ReduceMax, ReduceMin, ReduceProd, ReduceSum
 from ge2.ops.shape import BroadcastInDim, Concatenate, Iota, Pad, Reshape, Slice, Transpose
 from ge2.passes.context import NOTHING, Context, Splitting
-from ge2.passes.fold import on_host
-from ge2.passes.fuse import BETWEEN, gathered
-from ge2.passes.fusion_group import Group, fusible, joint, merged, too_large
+from ge2.passes.linear_algebra import Sums
 from ge2.passes.moves_inside import is_part
 
 # -------- Elementwise work on shifted, padded or joined arrays is cut where those are cut.
@@ -335,91 +331,6 @@ def shifted(box: Box, by: Dims) -> Box:
     return tuple((a + d, b + d) for (a, b), d in zip(box, by, strict=True))
 
 
-# -------- The reasons why two steps of a program are two: what the fusion pass has against one
-# region of both.
-# Nobody pays for it who does not ask: the groups are formed once more.
-
-
-HELD = "regions hold elementwise work, views and reductions"
-ORDER = "regions are formed in the program's order, and did not fit when these were"
-
-
-@final
-class Reasons:
-    """The reasons why a graph's values are not part of one region; the graph is that before regions
-    are formed.
-
-    >>> import numpy as np
-    >>> from ge2 import make_jaxpr
-    >>> graph = make_jaxpr(lambda x: np.tanh(np.sort(x)))(np.ones(9)).graph
-    >>> first, second = (eqn.outs for eqn in graph.eqns)
-    >>> Reasons(graph).between(first, second)
-    'sort is a kernel of its own: regions hold elementwise work, views and reductions'
-    """
-
-    def __init__(self, graph: Graph, context: Context = NOTHING) -> None:
-        self.fusion = gathered(graph, context)
-        self.makers = makers_of(graph)
-
-    def between(self, first: Iterable[Var], second: Iterable[Var]) -> str:
-        """The reason why the steps that make these values are two; "" if nothing is known of it."""
-        a, b = self.groups(second), self.groups(first)
-        lone = [v for v in (*first, *second) if v in self.makers and self.fusion.group(v) is None]
-        if lone:
-            return single(self.makers[lone[0]])
-        pairs = [(one, other) for one in a for other in b if one is not other]
-        return next((self.of_groups(*pair) for pair in pairs), "")
-
-    def between_them(self, a: Group, b: Group) -> Iterator[Eqn]:
-        """Equations of no group that read from `b` and are read by `a`."""
-        for eqn in self.makers.values():
-            alone = self.fusion.group(eqn.outs[0]) is None
-            read = alone and not a.embed.keys().isdisjoint(eqn.outs)
-            if read and not b.made.isdisjoint(self.fusion.bases(eqn)):
-                yield eqn
-
-    def groups(self, values: Iterable[Var]) -> list[Group]:
-        found = (self.fusion.group(v) for v in values)
-        return list(dict.fromkeys(g for g in found if g is not None))
-
-    def of_groups(self, a: Group, b: Group) -> str:
-        """The reason that keeps `a`, which runs later, from taking in `b`."""
-        found = self.fusion.apart(a, b)
-        if found:
-            inside = next(self.between_them(a, b), None) if found == BETWEEN else None
-            return found if inside is None else f"between them, {single(inside)}"
-        names = merged(a, b)
-        if names is None:
-            return f"{over(b)} and {over(a)} are not one loop"
-        axes, _, whole = joint(a, b, names)
-        if too_large(axes, whole, self.fusion.tuning):
-            return f"{over(b)} would be held whole, which is too long: a sum over it is read inside"
-        return ORDER
-
-
-def over(group: Group) -> str:
-    """The space of a group in words."""
-    return f"a loop over {'x'.join(map(str, group.axes.values())) or 'one element'}"
-
-
-def single(eqn: Eqn) -> str:
-    """The reason why an equation is in no region."""
-    name, op = eqn.op.name, eqn.op
-    if op.effect:
-        return f"{name} has an effect, whose order is kept"
-    if on_host(eqn):
-        return f"{name} is computed of Python numbers, by the host"
-    if isinstance(op, GraphOp):
-        return f"{name} holds a program of its own"
-    if isinstance(op, Pointlike) and eqn.outs[0].type.dtype in HALF:
-        return f"{name} of {eqn.outs[0].type} is not computed in float32"
-    if op.is_view:
-        return f"{name} moves elements in a way that axes of a region do not tell"
-    if fusible(eqn):
-        return f"{name} stands alone here"
-    return f"{name} is a kernel of its own: {HELD}"
-
-
 # -------- Folds over windows are folds of slices.
 # w = gather x (iota + iota); y = reduce_max[axes=1] w -> y = max (max x[0:n] x[1:n+1]) x[2:n+2]
 # Windows are a gather: each element is written once for each window that has it, and read again. Of
@@ -427,18 +338,19 @@ def single(eqn: Eqn) -> str:
 # filters by `sliding_window_view`.
 
 
-# a place along an axis: a number, and a step along an axis of what reads it, if it has one
-Form = tuple[int, tuple[int, int] | None]
+# a place along an axis: a number, and a step along each axis of what reads it that it follows
+Form = tuple[int, tuple[tuple[int, int], ...]]
 
 
 def written_windows(graph: Graph, context: Context = NOTHING) -> Graph:
-    """The graph whose folds over windows of few places read them as slices."""
+    """The graph whose folds over windows of few places read them as slices, and whose other windows
+    are views.
+    """
     if not any(type(e.op) is Gather and len(e.op.axes) == 1 for e in graph.eqns):
         return graph
     windows, eqns = Windowed(graph), list[Eqn]()
     for e in graph.eqns:
-        found = windows.folded(e, context.tuning.splitting) if isinstance(e.op, Reduce) else None
-        eqns += found or [e]
+        eqns += windows.written(e, context.tuning.splitting, context.caps is not None)
     return without_dead_code(Graph(graph.inputs, tuple(eqns), graph.outputs, graph.consts))
 
 
@@ -454,6 +366,25 @@ class Windowed:
         self.makers = makers_of(graph)
         self.eqns, self.made = list[Eqn](), dict[tuple[Atom, tuple[tuple[int, int], ...]], Atom]()
         self.met = False
+
+    def written(self, e: Eqn, tuning: Splitting, turns: bool) -> list[Eqn]:
+        """Equations in place of one: a product with one column is a fold, too; operands of others are
+        turned as they are taken, if it `turns` them.
+        """
+        if isinstance(e.op, Reduce):
+            return self.folded(e, tuning) or [e]
+        if isinstance(e.op, DotGeneral) and e.op.contract[0]:
+            sizes = [x.type.size for x in e.inputs]
+            terms = math.prod(e.inputs[0].type.shape[a] for a in e.op.contract[0])
+            if terms <= tuning.window and e.outs[0].type.size * terms == max(sizes):
+                sums = Sums(e, self.makers, stored=False).eqns()
+                self.makers.update((v, each) for each in sums for v in each.outs)
+                found = [self.folded(o, tuning) if isinstance(o.op, Reduce) else [o] for o in sums]
+                if None not in found:
+                    return [o for each in found for o in each or ()]
+        if turns and isinstance(e.op, DotGeneral):
+            return self.multiplied(e)
+        return [self.viewed(e) or e]
 
     def folded(self, e: Eqn, tuning: Splitting) -> list[Eqn] | None:
         """A fold over places of windows written out; None of others."""
@@ -492,7 +423,7 @@ class Windowed:
     def part(self, x: Atom, fixed: dict[int, int]) -> Atom:
         rest = [a for a in range(x.type.ndim) if a not in fixed]
         forms: list[Form] = [
-            (fixed[a], None) if a in fixed else (0, (a, 1)) for a in range(x.type.ndim)
+            (fixed[a], ()) if a in fixed else (0, ((a, 1),)) for a in range(x.type.ndim)
         ]
         source, met = self.behind(x, forms)
         eqn = self.makers.get(x)
@@ -503,7 +434,7 @@ class Windowed:
             if isinstance(op, Pointlike) and not isinstance(op, Draw):
                 inputs = [self.at(a, fixed) if a.type.shape else a for a in eqn.inputs]
                 return applied(self.eqns, op, *inputs, source=eqn.source)
-        self.met |= met
+        self.met |= met > 0
         return self.cut(source, forms, rest, x)
 
     def repeated(self, eqn: Eqn, fixed: dict[int, int], rest: list[int]) -> Atom:
@@ -515,11 +446,11 @@ class Windowed:
         shape = tuple(y.type.shape[a] for a in rest)
         return applied(self.eqns, BroadcastInDim(shape, dims), inner, source=eqn.source)
 
-    def behind(self, x: Atom, forms: list[Form]) -> tuple[Atom, bool]:
+    def behind(self, x: Atom, forms: list[Form]) -> tuple[Atom, int]:
         """The array whose elements a value has, behind views and windows, with `forms` as the places
-        along its axes; and whether there were windows.
+        along its axes; and how many windows there were.
         """
-        met = False
+        met = 0
         while (eqn := self.makers.get(x)) is not None:
             op, found = eqn.op, list(forms)
             if isinstance(op, Transpose):
@@ -527,16 +458,14 @@ class Windowed:
                     found[a] = forms[d]
             elif isinstance(op, Slice):
                 found = [
-                    (op.start[a] + n * op.step[a], along and (along[0], along[1] * op.step[a]))
+                    (op.start[a] + n * op.step[a], tuple((b, s * op.step[a]) for b, s in along))
                     for a, (n, along) in enumerate(forms)
                 ]
             elif self.is_window(eqn):
                 (first, along), (offset, other), *others = forms
-                if other is not None:
-                    raise Unfit  # windows that are no part of a fold
                 found = list(others)
-                found.insert(op.axes[0], (first + offset, along))  # type: ignore[attr-defined]
-                met = True
+                found.insert(op.axes[0], (first + offset, along + other))  # type: ignore[attr-defined]
+                met += 1
             else:
                 break
             forms[:], x = found, eqn.inputs[0]
@@ -554,13 +483,41 @@ class Windowed:
         ends = [self.makers.get(a) for a in index.inputs]
         return {e.op.axis for e in ends if e and isinstance(e.op, Iota)} == {0, 1}
 
+    def viewed(self, eqn: Eqn) -> Eqn | None:
+        """A gather of windows as a view; None of other equations."""
+        if not self.is_window(eqn) or not eqn.outs[0].type.size:
+            return None
+        (x, index), (axis,) = eqn.inputs, eqn.op.axes  # type: ignore[attr-defined]
+        count, size = index.type.shape
+        return Eqn(Windows(axis, (count, size)), (x,), eqn.outs, eqn.source)
+
+    def multiplied(self, e: Eqn) -> list[Eqn]:
+        """A product whose operands that are windows are copied as it takes them: rows and terms each
+        merge, and no copy of the copy is needed.
+        """
+        assert isinstance(e.op, DotGeneral)
+        inputs, made = list[Atom](), list[Eqn]()
+        for i, v in enumerate(e.inputs):
+            forms: list[Form] = [(0, ((a, 1),)) for a in range(v.type.ndim)]
+            if self.behind(v, forms)[1] and v.type.size:
+                order = by_product(e.op, i, v.type.ndim, forms[-1])
+                turned = applied(made, Transpose(order), v, source=e.source)
+                copy = ConvertElementType(v.type.dtype, False)
+                found = applied(made, copy, turned, source=e.source)
+                back = Transpose(tuple(order.index(a) for a in range(len(order))))
+                v = applied(made, back, found, source=e.source)
+            inputs.append(v)
+        return [*made, Eqn(e.op, tuple(inputs), e.outs, e.source)] if made else [e]
+
     def cut(self, x: Atom, forms: list[Form], rest: list[int], of: Atom) -> Atom:
         """The slice of an array at those places, with the axes `rest` of what reads it."""
-        free = [along[0] for _, along in forms if along is not None]
+        if any(len(along) > 1 for _, along in forms):
+            raise Unfit  # windows that are no part of a fold
+        free = [a for _, along in forms for a, _ in along]
         if sorted(free) != rest:
             raise Unfit
-        start, step = tuple(n for n, _ in forms), tuple(a[1] if a else 1 for _, a in forms)
-        shape = tuple(of.type.shape[along[0]] if along else 1 for _, along in forms)
+        start, step = tuple(n for n, _ in forms), tuple(sum(s for _, s in a) or 1 for _, a in forms)
+        shape = tuple(math.prod(of.type.shape[a] for a, _ in along) for _, along in forms)
         ends = zip(start, step, shape, strict=True)
         part = Slice(start, tuple(a + (n - 1) * s + 1 for a, s, n in ends), step)
         found = applied(self.eqns, part, x)
@@ -571,3 +528,18 @@ class Windowed:
 
 
 FOLDS: Final = {ReduceSum: ADD, ReduceProd: MUL, ReduceMax: MAX, ReduceMin: MIN}
+
+
+def by_product(op: DotGeneral, i: int, ndim: int, last: Form) -> Dims:
+    """The axes of operand `i` as a product takes them, neighbours in memory last."""
+    beside, summed = op.beside[i], op.contract[i]
+    free = tuple(a for a in range(ndim) if a not in beside and a not in summed)
+    near = {a for a, _ in last[1][:1]}
+    if near & {*free}:
+        return (*beside, *summed, *free)
+    return (
+        *beside,
+        *free,
+        *(a for a in summed if a not in near),
+        *(a for a in summed if a in near),
+    )

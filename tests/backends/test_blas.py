@@ -71,7 +71,7 @@ def test_without_symbols_there_are_zeros(monkeypatch, library):
 def test_packed_as_c_reads_it():
     numbers = (1, 2, 3, 1 << 63, True, 5, 6, 7, 8, 9, 10, 11, 12)
     products = libraries.PRODUCTS.ctypes.data
-    packed = struct.unpack("=10QqQQQQQQ6Q", Blas(*numbers).pack())
+    packed = struct.unpack("=10QqQQQQQQ6QQ", Blas(*numbers).pack())
     whole = (
         1,
         2,
@@ -89,6 +89,7 @@ def test_packed_as_c_reads_it():
         products,
         *libraries.python(),
         *sorts(),
+        libraries.LOOPS.ctypes.data,
     )
     assert packed == whole
     assert all((*libraries.python(), *sorts()))

@@ -13,7 +13,7 @@ import pytest
 from benchmarks.cuda import gpt2
 from ge2.base.arrays import expecting
 from ge2.base.config import config
-from ge2.choice import built
+from ge2.choice import problem as built
 from ge2.choice.choose import Choice, choose
 from ge2.choice.problem import Prefs
 from ge2.codegen import environment

@@ -430,7 +430,7 @@ def test_on_measures_when_a_program_is_built(
 
 
 def test_off_is_a_function_of_code_and_chip_alone(raced: Callable[[str], None]) -> None:
-    from ge2.choice import built
+    from ge2.choice import problem as built
     from ge2.targets.c.tuning import Caps
 
     with config.using(tune="off"):

@@ -12,7 +12,8 @@ import pytest
 import ge2
 from ge2 import compile
 from ge2.base.config import config
-from ge2.choice import built, record
+from ge2.choice import problem as built
+from ge2.choice import record
 from ge2.choice.choose import candidates
 from ge2.choice.problem import Prefs, Speed, bytes_of
 from ge2.kernels import select

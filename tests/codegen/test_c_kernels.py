@@ -209,6 +209,95 @@ def test_an_array_of_any_name_is_read_where_it_lies():
     np.testing.assert_allclose(ge2.jit(f)(*arrays), f(*arrays), rtol=1e-12)
 
 
+@pytest.mark.parametrize("dtype", [np.complex64, np.complex128])
+def test_exponentials_of_complex_numbers(dtype):
+    """Within 4 ulp of the C library's, its infinities, zeros and NaN; a cosine brings back what exp cannot hold."""
+    real = np.finfo(dtype)
+    far = np.log(float(real.max))
+    special = [
+        0.0,
+        -0.0,
+        1.0,
+        -1.0,
+        np.inf,
+        -np.inf,
+        np.nan,
+        far - 0.1,
+        far + 1,
+        far + 5,
+        2 * far,
+        -far,
+        1e30,
+        np.pi / 2,
+    ]
+    special += [float(real.tiny), 3e5, -1e22]
+    rng = np.random.default_rng(0)
+    x = np.array([complex(a, b) for a in special for b in special]).astype(dtype)
+    x = np.concatenate(
+        [x, (rng.normal(size=999) * far / 4 + 1j * rng.normal(size=999) * 50).astype(dtype)]
+    )
+    with np.errstate(all="ignore"):
+        wanted = np.exp(x)
+        exact = np.exp(x.astype(np.complex128)) if dtype == np.complex64 else wanted
+    found = ge2.jit(np.exp)(x)
+    assert found.dtype == dtype
+    for y, w, e in ((found.real, wanted.real, exact.real), (found.imag, wanted.imag, exact.imag)):
+        np.testing.assert_array_equal(np.isnan(y), np.isnan(w))
+        ends = np.isinf(w) | (w == 0)
+        np.testing.assert_array_equal(y[ends], w[ends])
+        np.testing.assert_array_equal(np.signbit(y[ends]), np.signbit(w[ends]))
+        inside = np.isfinite(w) & ~ends
+        error = abs(y[inside] - e[inside])
+        assert (error <= 4 * real.eps * abs(e[inside]) + 2 * real.smallest_subnormal).all()
+
+
+@pytest.mark.parametrize("dtype", [np.complex64, np.complex128])
+def test_choices_of_complex_numbers_are_theirs_to_the_bit(dtype):
+    special = [0.0, -0.0, np.nan, np.inf, -np.inf, 1.5, 5e-324, 1e-45]
+    x = np.array([complex(a, b) for a in special for b in special] * 5).astype(dtype)
+    y, mask = x[::-1].copy(), np.arange(len(x)) % 3 == 0
+
+    def f(mask, x, y):
+        return (
+            np.where(mask, x, y),
+            np.where(mask, x, 0),
+            np.where(~mask[:64, None], y[None, :9], x[:9]),
+        )
+
+    for found, wanted in zip(ge2.jit(f)(mask, x, y), f(mask, x, y), strict=True):
+        assert found.tobytes() == wanted.astype(dtype).tobytes()
+
+
+@pytest.mark.parametrize("dtype", ["i1", "u1", "i8", "u8"])
+def test_whole_numbers_that_are_chosen_are_no_part_of_the_text(dtype):
+    limits = np.iinfo(dtype)
+    x = np.arange(40).astype(dtype)
+
+    def choosing(value):
+        return lambda x: np.where(x > 20, value, x)
+
+    for value in (int(limits.max), int(limits.min), 7, 100, 2):
+        program = ge2.jit(choosing(value))
+        np.testing.assert_array_equal(program(x), choosing(value)(x))
+        parameters = str(program.lower(x).kernels[0]).split("_part(")[1].split(") {")[0]
+        assert ("const0" in parameters) == (abs(value) > 3)
+
+
+def test_a_masked_write_of_each_iteration_is_one_kernel():
+    def f(x):
+        n = np.zeros(x.shape, int)
+        for i in range(30):
+            mask = abs(x) < 2
+            n[mask] = i
+            x = np.where(mask, x * x + 0.3, x)
+        return n, x
+
+    x = np.linspace(-1, 1, 300) + 0.2j
+    for found, wanted in zip(ge2.jit(f)(x), f(x), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-9)
+    assert len({kernel.name.split(".")[0] for kernel in ge2.jit(f).lower(x).kernels}) < 12
+
+
 def joins(x, y):
     return np.concatenate([np.sin(x), y, x * 2], 1), np.concatenate([x + y, x + y])
 

@@ -741,6 +741,16 @@ program.add("choice_of_branch", branch_cond, "i64[]", "f32[30]", plan=True)
 program.add("classifier_gradient", cross_entropy_gradient, "f32[12,300]", "i64[12]", plan=True)
 
 
+@program("f32[6,16]", plan=True)
+def fourier_transforms(x):
+    return np.fft.irfft(np.fft.rfft(x) * 2)
+
+
+@program("f64[4,4]", "f64[4]")
+def linalg_factors(a, b):
+    return np.linalg.solve(a, np.tanh(np.linalg.solve(a, b)))
+
+
 @program("f64[20,20]", "f64[20]", plan=True)
 def linalg_solve(a, b):
     return np.linalg.solve(a @ a.T + np.eye(20), b) * 2

@@ -1,4 +1,4 @@
-"""Linear algebra and Fourier transforms of CuPy's arrays: CuPy's functions, the rules of ge2."""
+"""Linear algebra and Fourier transforms of CuPy's arrays: libraries' functions, the rules of ge2."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 
 import ge2
 from ge2.targets.cuda.load.gpu import cupy
+from tests.kernels.transform_cases import CASES, close, drawn
 
 SQUARE = np.array([[4.0, 1, 0.5], [1, 3, -1], [0.5, -1, 5]])
 TALL = np.array([[1.0, 2], [0.5, -1], [3, 1], [0, 2]])
@@ -55,3 +56,21 @@ def test_values_and_gradients_are_those_of_the_host(name: str) -> None:
     want = ge2.value_and_grad(f)(x)
     np.testing.assert_allclose(value.get(), want[0], rtol=1e-10)
     np.testing.assert_allclose(gradient.get(), want[1], rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_transforms_of_arrays_that_lie_in_many_ways(name: str) -> None:
+    f, shape, dtype = CASES[name]
+    x = drawn(shape, dtype)
+    given, step = cupy().asarray(x), ge2.jit(f)
+    for _ in range(3):  # the third is a captured graph
+        close(step(given).get(), f(x), dtype)
+    np.testing.assert_array_equal(given.get(), x)
+
+
+def test_transforms_are_launches_of_one_graph() -> None:
+    """None of them is a call of CuPy's, which would make arrays and end the graph."""
+    x = cupy().asarray(drawn((16, 16), "c8"))
+    step = ge2.jit(lambda x: np.fft.ifft2(np.fft.fft2(x) * 2).real)
+    step(x)
+    assert "CuPy" not in str(step.report())

@@ -530,6 +530,7 @@ def huge() -> list[Source]:
     x, u, i = ArrayType((1 << 22, 1024), f2), ArrayType((9001, 1024), f2), ArrayType((9001,), at)
     problems: list[tuple[Op, tuple[ArrayType, ...]]] = [
         (Gather((0,)), (x, i)), (Scatter((0,)), (x, u, i)), (ScatterAdd((0,)), (x, u, i)),
+        (ScatterAdd((0,)), (x, ArrayType((91, 99, 1024), f2), ArrayType((91, 99), at))),
         (Pad((1, 0), (2, 0), (0, 0)), (x,)), (RandomBits((1 << 33,), u4), (ArrayType((2,), u4),)),
     ]  # fmt: skip
     return [source for op, types in problems for source in launches(op, *types)]

@@ -92,6 +92,49 @@ def test_a_read_is_part_of_the_region_that_computes_its_indices(rng: np.random.G
         np.testing.assert_allclose(ge2.jit(rows)(x, at), rows(x, at))
 
 
+def test_indices_that_a_trace_has_copied_are_read_inside(rng: np.random.Generator) -> None:
+    """Unless they are too many to be copied: the caller may write to them while they are read."""
+    x = rng.normal(size=(50, 40))
+
+    def resized(x: Any, n: int = 33, m: int = 70) -> Any:
+        i, j = np.arange(n) * 50 / n, np.arange(m) * 40 / m
+        i0, j0 = i.astype(int)[:, None], j.astype(int)[None, :]
+        y = x[i0, j0] * (i[:, None] - i0) + x[-i0, np.minimum(j0 + 1, 39)] * (j - j0)
+        return y, y.sum(0), (x[i0, j0] * 2).sum(1)
+
+    def many(x: Any) -> Any:
+        return x[np.arange(1 << 18) % 50, 0] * 2
+
+    with config.using(executor="c"):
+        assert len(kernels(resized, x)) < 3 and "gather" not in str(kernels(resized, x))
+        assert kernels(many, x) == ["gather_0", "pointwise_1"]
+        for f in (resized, many):
+            for found, wanted in zip(ge2.jit(f)(x), f(x), strict=True):
+                np.testing.assert_allclose(found, wanted, 1e-14, 1e-14)
+
+
+@pytest.mark.parametrize("rows", [1, 40])
+def test_an_index_that_stays_along_the_innermost_loop(rows: int) -> None:
+    """It is looked at before that loop."""
+
+    def f(x: Any, steps: Any, k: Any) -> Any:
+        return x[np.cumsum(steps)[:, None], (np.arange(9) + k)[None]] * 2
+
+    x, steps = np.arange(360.0).reshape(40, 9), np.eye(1, rows, dtype=np.int64)[0]
+    with config.using(executor="c"):
+        g = ge2.jit(f)
+        assert kernels(f, x, steps, 0) == ["cumsum_0", "pointwise_1"]
+        for at in (39, -40, 3):
+            np.testing.assert_array_equal(g(x, at * steps, 0), f(x, at * steps, 0))
+        for at, k, wanted in (
+            (40, 0, "40 is out of bounds for axis 0"),
+            (-41, 0, "-41"),
+            (3, 5, "13"),
+        ):
+            with pytest.raises(IndexError, match=f"index {wanted}"):
+                g(x, at * steps, k)
+
+
 def test_single_elements_are_read_apart_from_costly_work() -> None:
     """A remainder or a function beside them would be computed element by element, or the reads wait."""
     x, at = np.arange(1.0, 101.0), np.arange(3000)

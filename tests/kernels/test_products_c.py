@@ -4,6 +4,8 @@ exact for small integers.
 
 from __future__ import annotations
 
+import re
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -242,6 +244,27 @@ def test_the_edge_of_a_large_product_may_be_tiny(dtype):
         found = ge2.jit(lambda a, b: (a @ b, a @ a.T))(a, b)
     np.testing.assert_array_equal(found[0], a @ b)
     np.testing.assert_array_equal(found[1], a @ a.T)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_sums_of_few_columns_are_not_waited_for_in_loops(dtype):
+    """Normal equations: few results, each a sum of some hundred terms, are calls of BLAS."""
+    rng = np.random.default_rng(0)
+    a, r = rng.integers(-9, 10, (450, 5)).astype(dtype), rng.integers(-9, 10, 450).astype(dtype)
+
+    def calls(f, *xs):
+        return set(re.findall(r"ge2_product_\w+(?=\()", str(ge2.jit(f).lower(*xs).kernels[0])))
+
+    suffix = {4: "f32", 8: "f64"}[a.itemsize]
+    assert calls(lambda a, r: a.T @ r, a, r) == {f"ge2_product_alone_{suffix}"}
+    assert calls(lambda a, r: a.T @ a, a, r) == {f"ge2_product_with_itself_{suffix}"}
+    assert calls(lambda a, r: a.T @ r, a[:9, :3], r[:9]) == {f"ge2_product_any_lines_{suffix}"}
+    found = ge2.jit(lambda a, r: (a.T @ r, a.T @ a, r @ a, a.T @ a[:, :3]))(a, r)
+    for y, wanted in zip(found, (a.T @ r, a.T @ a, r @ a, a.T @ a[:, :3]), strict=True):
+        np.testing.assert_array_equal(y, wanted)
+    drawn = rng.normal(size=(100, 7)).astype(dtype)
+    gram = ge2.jit(lambda a: a.T @ a)(drawn)
+    np.testing.assert_array_equal(gram, gram.T)
 
 
 def test_thin_products_are_loops_and_tiny_ones_are_written_for_their_size():

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import ge2
 from ge2.ir import Graph, verify
 from ge2.passes.context import NOTHING, Context
-from ge2.passes.simplify import apart, forward_writes, within
+from ge2.passes.fold import apart, forward_writes, within
 from ge2.targets.cuda.limits import H200
 
 X = np.arange(24.0).reshape(6, 4)
@@ -162,6 +162,47 @@ def test_any_writes_and_reads(context: Context, steps: list[tuple[bool, slice, s
         return (y, *found)
 
     after(f, np.arange(36.0).reshape(6, 6), context=context)
+
+
+def spread(x: Any) -> Any:
+    """Zeros between elements, and around all of them, as a transposed convolution has them."""
+    y = np.zeros((2 * len(x) - 1, 3 * x.shape[1]), x.dtype)
+    y[::2, 1::3] = x
+    return np.pad(y, ((1, 2), (0, 1)))
+
+
+def test_one_write_into_zeros_is_a_pad_on_a_gpu() -> None:
+    for dtype in (np.float32, bool, np.int8, np.complex64):
+        assert names(after(spread, X.astype(dtype))) == ["pad"]
+    assert "update_slice" in names(after(spread, np.ones((9, 9)), context=NOTHING))
+
+
+def test_writes_that_are_no_pads_stay() -> None:
+    def of(value: float, twice: bool = False) -> Any:
+        def f(x: Any) -> Any:
+            y = np.full((2 * len(x), x.shape[1]), value, x.dtype)
+            y[::2] = x
+            if twice:
+                y[3] = x[0]
+            return y
+
+        return f
+
+    for f in (of(-0.0), of(1.0), of(0.0, twice=True)):
+        assert "update_slice" in names(after(f, X))
+
+
+@given(st.lists(st.integers(0, 3), min_size=4, max_size=4), st.integers(0, 3), axis, axis)
+def test_any_pads_of_writes_into_zeros(
+    sides: list[int], n: int, rows: slice, columns: slice
+) -> None:
+    def f(x: Any) -> Any:
+        y = np.zeros((6, 6), x.dtype)
+        y[rows, columns] = x[rows, columns]
+        z = np.pad(np.pad(y, (sides[:2], sides[2:])), n)
+        return z, z.sum(), np.pad(z[1:], 1)
+
+    after(f, np.arange(36.0).reshape(6, 6))
 
 
 def test_a_slice_that_two_values_are_made_of_stays_for_the_second() -> None:

@@ -75,6 +75,27 @@ def test_sibling_reductions_of_one_array_share_a_pass():
     assert region.kind == "reduce"
 
 
+@pytest.mark.parametrize(
+    ("x", "y", "regions"),
+    [((600, 512), (600, 512), 1), ((600, 512), (512, 600), 2), ((30, 20), (20, 30), 1)],
+)
+def test_large_arrays_are_not_read_across_their_lines_for_the_sake_of_one_loop(
+    x: tuple[int, int], y: tuple[int, int], regions: int
+) -> None:
+    """A step of an optimiser for weights of two layers has no more in common than a number."""
+
+    def step(v, x, y):
+        s = np.sqrt((v * v).sum())
+        return v * s, x * s, y * s, (x * s).T + 1.0
+
+    draw = np.random.default_rng(0).random
+    given = [np.asarray(draw(shape)) for shape in (x[1:], x, y)]
+    found = verify(fuse(run(TIDY, ge2.make_jaxpr(step)(*given).graph)))
+    assert sum(isinstance(e.op, Region) for e in found.eqns) == regions
+    for a, b in zip(interpret(found, given), step(*given), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
 def test_a_product_between_two_regions():
     kinds = fused("""{ lambda ; x:f32[8,8] w:f32[8,8] b:f32[8]. let
         a:f32[8,8] = tanh x

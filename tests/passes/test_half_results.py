@@ -6,8 +6,7 @@ import numpy as np
 
 import ge2
 from ge2.base.config import config
-from ge2.compile.rewrites.products import narrow_operands
-from ge2.passes.linear_algebra import half_results
+from ge2.compile.rewrites.products import half_results, narrow_operands
 from tests.together import needs_compiler
 
 X, W = (np.random.default_rng(n).normal(size=(6, 6)).astype("f4") for n in range(2))

@@ -15,11 +15,11 @@ import ge2
 from ge2.compile.live_ranges import Order, split_live_ranges
 from ge2.compile.pipeline import TUNING, rewritten
 from ge2.compile.recompute import recompute
+from ge2.compile.rewrites.products import half_results
 from ge2.ir import Graph, verify
 from ge2.passes import TIDY
 from ge2.passes.context import Context, LiveRanges, run
 from ge2.passes.fuse import fuse
-from ge2.passes.linear_algebra import half_results
 from tests.fuzz.networks import build
 from tests.passes.graphs import same
 from tests.together import needs_compiler

@@ -14,8 +14,9 @@ import ge2
 from ge2.compile.catalog import interpret
 from ge2.ir import Graph, Literal, Var, verify
 from ge2.passes.context import Context, ShortSums, Tuning
-from ge2.passes.folds import Mirrors, is_power, mirrored, short_sums
+from ge2.passes.folds import Mirrors, Parts, is_power, mirrored, short_sums
 from ge2.passes.simplify import simplify
+from ge2.targets.cuda.limits import H200
 from tests.exhaustive import examples
 
 SMALL: Final = Context(tuning=Tuning(short_sums=ShortSums(elements=1, times=1)))
@@ -207,3 +208,25 @@ def test_mirrors_are_what_is_at_turned_places(program: Any, seed: int) -> None:
         if mirror.exact and y.type.dtype.kind == "f":
             ordinary = ~np.isnan(value)
             assert (np.signbit(found[y].T) == np.signbit(value))[ordinary].all()
+
+
+def test_a_loop_written_out_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sum of each of its steps had all equations before it looked at again."""
+    calls = []
+    short = Parts.short
+
+    def counted(self: Parts, v: Any) -> Any:
+        calls.append(v)
+        return short(self, v)
+
+    def scan(x: Any, h: Any) -> Any:
+        found = []
+        for t in range(40):
+            h = np.exp(x[t, :, None]) * h + x[t, :, None]
+            found.append(h.sum(-1))
+        return np.stack(found)
+
+    graph = ge2.make_jaxpr(scan)(*(np.ones(n, np.float32) for n in ((40, 512), (512, 512)))).graph
+    monkeypatch.setattr(Parts, "short", counted)
+    assert len(mirrored(graph, Context(caps=H200)).eqns) == len(graph.eqns)
+    assert 40 < len(calls) <= 2 * len(graph.eqns)

@@ -200,3 +200,34 @@ def test_a_sum_of_few_columns_is_shared_by_blocks(rng: np.random.Generator) -> N
         low = ge2.jit(step).lower(a, x, b)
         assert str(low.kernels[0]).count("__global__") > 1
         np.testing.assert_allclose(ge2.jit(step)(a, x, b), step(a, x, b), rtol=1e-4, atol=1e-5)
+
+
+FEW_COLUMNS = {
+    "ij,jk->ik": ((130, 140), (140, 3)),
+    "ji,jk->ik": ((140, 130), (140, 2)),
+    "ji,kj->ki": ((140, 130), (4, 140)),
+    "aij,jk->aik": ((5, 30, 140), (140, 3)),
+    "ij,kj->ki": ((140, 130), (2, 130)),
+}
+COLUMNS = Context(tuning=TUNING.__class__(products_to_sums=ProductsToSums(large=1)))
+
+
+@pytest.mark.parametrize("spec", FEW_COLUMNS)
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_few_columns_are_multiplied_one_by_one(spec: str, dtype: str) -> None:
+    found = same(spec, FEW_COLUMNS[spec], dtype, COLUMNS)
+    assert "dot_general" not in names(found) and "concatenate" in names(found)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "dtype"),
+    [
+        (((130, 140), (140, 5)), "f4"), (((130, 63), (63, 3)), "f4"), (((130, 140), (140, 3)), "f2"),
+        (((3, 140), (140, 2)), "f4"),
+    ],
+)  # fmt: skip
+def test_what_is_no_few_columns_of_a_large_matrix(
+    shapes: tuple[tuple[int, ...], ...], dtype: str
+) -> None:
+    large = Context(tuning=TUNING.__class__(products_to_sums=ProductsToSums(large=1 << 12)))
+    assert "dot_general" in names(same("ij,jk->ik", shapes, dtype, large))

@@ -7,19 +7,25 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from numpy.lib.stride_tricks import sliding_window_view
 
 import ge2
+import ge2.numpy as nx
+from ge2.base.arrays import INT64
 from ge2.base.config import config
 from ge2.compile import compile_graph
 from ge2.compile.catalog import interpret
 from ge2.ir import Literal, verify
 from ge2.ops.graphs.region import Region
+from ge2.ops.index import ScatterAdd
+from ge2.ops.shape import Iota, Pad
 from ge2.passes import TIDY
 from ge2.passes.context import NOTHING, Context, run
 from ge2.passes.context import TUNING as PASSES
 from ge2.passes.fuse import fuse
-from ge2.passes.indices import join_scatters, repeated_updates
+from ge2.passes.indices import join_scatters, repeated_updates, unpadded_updates
 from ge2.passes.reads import small_turned
 from ge2.passes.slices import little_first, slices_first
 from ge2.targets.cuda.emulator import OfflineDevice, limits_of
@@ -372,3 +378,70 @@ def test_sums_that_cannot_have_an_order_keep_their_way() -> None:
     empty = ge2.make_jaxpr(nowhere)(given[1], given[3]).graph
     graph = compile_graph(empty, device=OfflineDevice(H200)).program.graph
     assert "update_order[" not in str(graph)
+
+
+def pooled(x: Any, ct: Any) -> Any:
+    """Windows in steps along two axes, of which a derivative has zeros between."""
+    seen = sliding_window_view(x, (3, 4), axis=(1, 2))[:, ::4, 1::5]
+    return (seen.max((-1, -2)) * ct).sum() + (seen * ct[..., None, None]).sum()
+
+
+def lines_apart(x: Any, ct: Any) -> Any:
+    """Windows along one axis, of which every third is read, of every seventh column."""
+    return (sliding_window_view(x, 7, axis=1)[:, ::3, ::7] * ct[..., None]).sum()
+
+
+@pytest.mark.parametrize("executor", ["c", "emulator"])
+@pytest.mark.parametrize("f", [pooled, lines_apart])
+def test_zeros_between_updates_are_not_added(
+    f: Any, executor: str, rng: np.random.Generator
+) -> None:
+    x, ct = rng.standard_normal((2, 13, 15)), rng.standard_normal((2, 3, 3))
+    graph = ge2.make_jaxpr(ge2.grad(f))(x, ct).graph
+    after = verify(unpadded_updates(graph))
+    assert after(x, ct)[0].tolist() == graph(x, ct)[0].tolist()
+    sums = [e for e in after.eqns if e.op.name == "scatter_add"]
+    sizes = [e.inputs[1].type.size for e in graph.eqns if e.op.name == "scatter_add"]
+    assert sums and sum(e.inputs[1].type.size for e in sums) * 4 < sum(sizes)
+    with config.using(executor=executor):
+        np.testing.assert_allclose(ge2.jit(ge2.grad(f))(x, ct), graph(x, ct)[0], rtol=1e-12)
+
+
+def test_updates_at_indices_of_the_caller_stay_padded() -> None:
+    """One of them may be outside, which is an error; so do those added to more than zeros."""
+
+    def of_caller(x: Any, i: Any, ct: Any) -> Any:
+        return (x[i][::2] * ct).sum()
+
+    def to_ones(u: Any) -> Any:
+        y = np.ones((9, 3))
+        np.add.at(y, np.arange(8) + np.arange(1)[0], np.pad(u, ((1, 3), (0, 0))))
+        return y
+
+    grad = ge2.make_jaxpr(ge2.grad(of_caller))(np.ones((9, 3)), np.arange(8), np.ones((4, 3))).graph
+    for graph in (grad, ge2.make_jaxpr(to_ones)(np.ones((4, 3))).graph):
+        assert {"scatter_add", "pad"} <= {*names(graph)}
+        assert unpadded_updates(graph) is graph
+
+
+@given(
+    st.permutations(range(3)), st.lists(st.integers(0, 2), min_size=9, max_size=9),
+    st.sampled_from([(0,), (1,), (0, 2), (1, 2), (0, 1, 2)]),
+)  # fmt: skip
+def test_any_padded_updates(order: list[int], sides: list[int], axes: tuple[int, ...]) -> None:
+    """Of any axes, padded on any sides and between, in any order."""
+    pad = Pad(*(tuple(sides[k : k + 3]) for k in (0, 3, 6)))
+    u, indexed = np.arange(1.0, 13.0).reshape(2, 3, 2), len(axes)
+    padded = np.transpose(pad.reference(u), order).shape
+    rest = iter(padded[indexed:])
+    shape = tuple(40 if a in axes else next(rest) for a in range(3))
+
+    def f(u: Any) -> Any:
+        count = [Iota(padded[:indexed], d, INT64)() for d in range(indexed)]
+        return ScatterAdd(axes)(
+            nx.zeros(shape), nx.transpose(pad(u), order), *[sum(count)] * indexed
+        )
+
+    graph = ge2.make_jaxpr(f)(u).graph
+    found = verify(unpadded_updates(graph))
+    np.testing.assert_array_equal(found(u)[0], graph(u)[0])

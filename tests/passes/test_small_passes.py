@@ -127,13 +127,14 @@ def test_the_pipelines_are_lists_of_names():
         target: " ".join(step.__name__ for step in each) for target, each in PIPELINES.items()
     } == {
         "reference": f"roll_offsets {tidy} roll whole stack fuse",
-        "c": f"user_kernels roll_offsets attention {tidy} written_windows thin_products sorted_reads order_statistics"
-        " joined_products roll whole stack products_outside factors little_first scans_of_slices"
+        "c": f"user_kernels roll_offsets attention {tidy} unpadded_updates written_windows thin_products sorted_reads"
+        " order_statistics joined_products roll whole stack products_outside factors in_double little_first"
+        " scans_of_slices"
         " repeated_updates split_edges fuse contractions constants_late writes grounded reads_first with_copies"
         " views_first checked_early",
         "cuda": f"user_kernels attention {tidy} sorted_reads few_ranks order_statistics online_sums"
-        " narrow_operands half_results fp8_products written_windows same_axes recompute tiny_products mirrored"
-        " short_sums joined_products shared_orders roll whole stack stack_all"
+        " narrow_operands half_results fp8_products unpadded_updates written_windows same_axes recompute tiny_products"
+        " mirrored short_sums joined_products shared_orders roll whole stack stack_all"
         " products_outside sums_after scans_of_slices slices_first gated_products"
         " join_scatters sums_of_zeros repeated_updates products_to_sums fuse split_live_ranges contractions indexed"
         " drawn resident moves_inside rows_inside small_turned results_together constants_late reads_first with_copies"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -9,6 +11,7 @@ import ge2
 from ge2.compile import writes as steps
 from ge2.compile.catalog import interpret
 from ge2.compile.writes import disjoint, writes
+from tests.kernels.programs import needs_compiler
 from tests.passes.graphs import after, lines
 
 U = np.arange(1.0, 9.0)
@@ -96,3 +99,20 @@ def test_many_slices_of_a_size_are_not_compared_with_each_other(monkeypatch: pyt
     (found,) = interpret(writes(graph), [u])
     np.testing.assert_array_equal(found, by_elements(u))
     assert len(compared) <= 200
+
+
+@needs_compiler
+@pytest.mark.parametrize("executor", ["c", "shim"])
+@pytest.mark.parametrize("read_again", [False, True])
+def test_a_written_array_in_a_padded_one(executor: str, read_again: bool) -> None:
+    """What an update writes over is made where the update is, or the update is not made in the pad."""
+
+    def f(x: Any) -> Any:
+        y = np.zeros((3, 9), np.float32)
+        y[:, ::2] = x
+        y = np.pad(y, ((0, 0), (2, 2)))
+        return y[:, :11] + y[:, 2:] if read_again else y
+
+    x = np.arange(1, 16, dtype=np.float32).reshape(3, 5)
+    with ge2.config.using(executor=executor):
+        np.testing.assert_array_equal(ge2.jit(f)(x), f(x))

@@ -100,6 +100,19 @@ def updated_after(x: Any, y: Any, rows: Any) -> Any:
     return np.concatenate([z, np.sort(z, 0)], 1)
 
 
+def written_and_padded(x: Any, y: Any, rows: Any) -> Any:
+    z = np.zeros((47, 39))
+    z[::2, ::2] = x
+    return np.cumsum(np.pad(z, ((1, 2), (2, 0))), 1)
+
+
+def written_and_joined(x: Any, y: Any, rows: Any) -> Any:
+    z, w = np.cumsum(x, 1), np.sort(y, 1)
+    z[3:-3] = y[3:-3]
+    w[:, ::3] = x[:, ::3]
+    return np.concatenate([z, np.cos(x), np.pad(w, ((2, 0), (1, 1)))[:, 1:-1]])
+
+
 def in_a_loop(x: Any, y: Any, rows: Any) -> Any:
     def body(c: Any, t: Any) -> Any:
         s = np.concatenate([np.cumsum(c[:1], 1), np.sort(c[:-1], 1) + t])
@@ -115,7 +128,7 @@ def draw(programs: list[Any]) -> Any:
 PROGRAMS = [
     exclusive, exclusive_down, sorted_beside_order, orders, gathered, padded, nested, interleaved,
     transposed, copied, copied_beside, copied_apart, counted, read_twice, written, written_around,
-    product, updated_after,
+    product, updated_after, written_and_padded, written_and_joined,
 ]  # fmt: skip
 
 
@@ -160,3 +173,43 @@ def test_large_parts_are_not_copied_on_a_gpu() -> None:
 
 def test_what_is_read_twice_is_copied() -> None:
     assert sum(map(is_move, steps(read_twice, "c").steps)) == 2
+
+
+IMAGES, LAYERS = rng.standard_normal((3, 5, 4, 6)), rng.standard_normal((7, 5))
+TURNED = {
+    "channels": lambda x, w: np.einsum("nchw,oc->nohw", x, w),
+    "all turned": lambda x, w: np.einsum("nchw,oc->ohwn", x, w),
+    "one of two": lambda x, w: np.einsum("nchw,oc->nhow", x, w),
+    "many matrices": lambda x, w: w @ x[:, :, 0],
+    "beside": lambda x, w: np.einsum("nchw,nc->hwn", x, x[:, :, 0, 0]),
+    "reshaped": lambda x, w: (x[:, :, 0, 0] @ w.T).reshape(-1),
+}
+
+
+@pytest.mark.parametrize("f", TURNED.values(), ids=TURNED)
+def test_products_are_made_as_they_are_returned_on_a_gpu(f: Any) -> None:
+    """BLAS writes a result in the order of its axes that is asked for."""
+    with config.using(executor="emulator"):
+        jitted = ge2.jit(f)
+        found, program = jitted(IMAGES, LAYERS), jitted.lower(IMAGES, LAYERS).executable.program
+    np.testing.assert_allclose(found, f(IMAGES, LAYERS), rtol=1e-12, atol=1e-12)
+    assert "copy" not in [s.kind for s in program.steps]
+
+
+def test_products_are_turned_after_where_blas_would_be_called_often() -> None:
+    """As are those that something else reads."""
+
+    def often(x: Any, w: Any) -> Any:
+        return np.einsum("nchw,oc->hnow", x, w)
+
+    def twice(x: Any, w: Any) -> Any:
+        y = np.einsum("nchw,oc->nhwo", x, w)
+        return y.transpose(0, 3, 1, 2), y
+
+    for f in (often, twice):
+        with config.using(executor="emulator"):
+            found = ge2.jit(f)(IMAGES, LAYERS)
+            program = ge2.jit(f).lower(IMAGES, LAYERS).executable.program
+        for a, b in zip(ge2.tree.leaves(found), ge2.tree.leaves(f(IMAGES, LAYERS)), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12)
+        assert "copy" in [s.kind for s in program.steps]

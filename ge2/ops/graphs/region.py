@@ -29,12 +29,13 @@ from ge2.ir import (
     rename,  # fmt: skip
     renamed,
 )
+from ge2.ir.graph import FREE
 from ge2.ops.dot import DotGeneral
 from ge2.ops.elementwise import WHERE, ConvertElementType
 from ge2.ops.index import Gather
 from ge2.ops.pointlike import Pointlike
 from ge2.ops.reduce import ArgReduce, Reduce
-from ge2.ops.shape import BroadcastInDim, StopGradient
+from ge2.ops.shape import BroadcastInDim, StopGradient, View
 
 # -------- A Region: an operation that holds a graph, which becomes one kernel.
 
@@ -166,6 +167,37 @@ class InRuns(Op):
             n = self.shape[axis] if axis >= 0 else 1
             y = np.take(y, indices(runs, n) if axis >= 0 else runs[0][1], d)
         return y
+
+
+@final
+@record
+class Windows(Op):
+    """The windows along an axis of an array, as a view: element (i, j, ...) of the result is element
+    i + j of that axis. It is made after all derivatives, of a gather at those places.
+    """
+
+    axis: int
+    counts: tuple[int, int]
+    name = "windows"
+    cost = FREE
+    is_view = True
+    lowering = View()
+
+    def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:
+        (x,) = types
+        rest = [n for a, n in enumerate(x.shape) if a != self.axis]
+        if not 0 <= self.axis < x.ndim or not 0 < sum(self.counts) - 1 <= x.shape[self.axis]:
+            raise TypeRuleError(f"windows of {self.counts} places along axis {self.axis} of {x}")
+        return (x.with_shape((*self.counts, *rest)),)
+
+    def reference(self, *arrays: Any) -> Any:
+        (x,), (count, size) = arrays, self.counts
+        found = np.lib.stride_tricks.sliding_window_view(x, size, self.axis)
+        return np.moveaxis(found, (self.axis, -1), (0, 1))[:count]
+
+    def strides(self, x: Dims) -> Dims:
+        """Those of the result, of an array with strides `x`."""
+        return x[self.axis], x[self.axis], *x[: self.axis], *x[self.axis + 1 :]
 
 
 def indices(runs: Runs, n: int) -> np.ndarray:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from ge2.choice.choose import Catalog
 from ge2.targets.c.blocked import BlockedPointwise, BlockedReduce, BlockedRowwise
 from ge2.targets.c.kernels.attention import CAttention, CAttentionBackward
-from ge2.targets.c.kernels.contractions import CContraction, CInSteps
+from ge2.targets.c.kernels.contractions import CContraction, CFactors, CInSteps
 from ge2.targets.c.kernels.gather_scatter import CGather, CIndex, CScatter, CScatterReduce
 from ge2.targets.c.kernels.generated import (
     CBits,
@@ -16,6 +16,7 @@ from ge2.targets.c.kernels.generated import (
     CConstant,
     CCopy,
     CFold,
+    CNumpyLoop,
     COwn,
     CPad,
     CRegion,
@@ -30,6 +31,7 @@ FAMILIES: Catalog = (
     CConstant(), CTable(),
     CGather(), CScatterReduce(), CScatter(), CIndex(), CScan(), CBits(), CFold(), CSort(),
     CSelect(), CTop(), CSearch(), COwn(), CAttention(), CAttentionBackward(),
+    CNumpyLoop(), CFactors(),
 )  # fmt: skip
 BLOCKED: Catalog = (BlockedPointwise(), BlockedRowwise(), BlockedReduce())
 # what a pass chooses among for a product and the region that goes on with it

@@ -18,11 +18,18 @@ from ge2.base.arrays import NUMBERS, short
 from ge2.base.command import ABI, Awaited, Provisional
 from ge2.base.compiler import extension, is_known, python_headers
 from ge2.base.detect import toolchain
-from ge2.base.errors import AS_FLOAT, NEGATIVE_POWER, CompilerTrouble, Ge2Error, InputError
+from ge2.base.errors import (
+    AS_FLOAT,
+    NEGATIVE_POWER,
+    CompilerTrouble,
+    Ge2Error,
+    InputError,
+    locate,
+)
 from ge2.base.record import after_fork, hush, record, restore
 from ge2.base.source import logger, templates
 from ge2.ir import Dims
-from ge2.targets.c.libraries import services
+from ge2.targets.c.libraries import FAILURES, services
 from ge2.targets.c.tuning import Results
 
 # -------- Memory of results that nobody holds any more serves later calls: fresh memory costs a
@@ -260,6 +267,7 @@ EXTENSION: Final = Awaited("ge2-launcher", is_at_hand, compiled, PATIENCE)
 
 INDEX: Final = 1  # GE2_INDEX
 POWER: Final = 2  # GE2_POWER
+MATRIX: Final = 4  # GE2_MATRIX
 KINDS: Final[dict[str, tuple[type, tuple[type, ...]]]] = {  # what a number becomes, and of what
     "b": (bool, (bool,)),
     "i": (int, (bool, int)),
@@ -405,6 +413,10 @@ class Checks:
             raise IndexError(f"index {index} is out of bounds for axis {axis} with size {size}{at}")
         if code == POWER:
             raise ValueError(f"{NEGATIVE_POWER}{at}\n  try  {AS_FLOAT}")
+        if code == MATRIX:
+            error = np.linalg.LinAlgError(FAILURES[index])
+            locate(error, where)
+            raise error
         raise Ge2Error(f"a compiled program failed with code {code}", where=where)
 
     def line(self, equation: int) -> str | None:

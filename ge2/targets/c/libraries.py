@@ -7,6 +7,7 @@ from ctypes import (
     CDLL,
     CFUNCTYPE,
     POINTER,
+    Structure,
     byref,
     c_char,
     c_char_p,
@@ -157,7 +158,7 @@ class Blas:
         triangles = self.ssyrk, self.dsyrk
         threads = self.get_threads, self.set_threads, PRODUCTS.ctypes.data
         found = *matrices, *vectors, *triangles, self.ilp64, *threads, *python(), *sorts()
-        return np.array(found, np.uint64).tobytes()
+        return np.array((*found, LOOPS.ctypes.data), np.uint64).tobytes()
 
 
 @cache
@@ -337,6 +338,103 @@ def set_threads(count: int) -> bool:
         return False
     found[1](count)
     return True
+
+
+# -------- NumPy's own loops over matrices and lines, as addresses that C may call.
+# A ufunc has a loop for each combination of types, which calls LAPACK, or a Fourier transform, for
+# each matrix or line of a stack, and needs no interpreter. Its head is part of NumPy's C interface.
+# Each loop is tried beside its ufunc before it is believed.
+
+
+ROWS = (  # as numpy_loops.h names them
+    "solve", "det", "slogdet", "cholesky_lo", "eigh_lo", "eigh_up", "eigvalsh_lo", "eigvalsh_up",
+    "svd", "svd_s", "svd_f", "fft", "ifft", "rfft_n_even", "rfft_n_odd", "irfft", "getrf", "getrs",
+)  # fmt: skip
+FOURIER = ROWS[11:16]
+FAILURES = (  # what NumPy says of a matrix, by the number that a kernel has for it
+    "", "Singular matrix", "Matrix is not positive definite", "Eigenvalues did not converge",
+    "SVD did not converge",
+)  # fmt: skip
+TYPES = (np.float32, np.float64, np.complex64, np.complex128)  # of the first operand
+LOOPS = np.zeros((len(ROWS), len(TYPES), 2), np.uint64)  # what a `ge2_services` points to
+
+
+class UfuncHead(Structure):
+    """What follows the head of every object in a ufunc."""
+
+    _fields_ = (
+        ("nin", c_int), ("nout", c_int), ("nargs", c_int), ("identity", c_int),
+        ("loops", POINTER(c_void_p)), ("given", POINTER(c_void_p)), ("count", c_int),
+    )  # fmt: skip
+
+
+@cache
+def has_loop(name: str, dtype: np.dtype) -> bool:
+    """True if C may call a loop for operands of the dtype by `LOOPS`, where it is from then on.
+
+    >>> has_loop("solve", np.dtype(np.int64))
+    False
+    """
+    if dtype.type not in TYPES:
+        return False
+    try:
+        found = by_address(name, dtype) if name in ("getrf", "getrs") else by_ufunc(name, dtype)
+    except (ImportError, AttributeError, StopIteration):
+        found = None
+    if found is None:
+        mention("NumPy's loop of %s was not found; NumPy is called", name)
+        return False
+    LOOPS[ROWS.index(name), TYPES.index(dtype.type)] = found
+    return True
+
+
+def by_address(name: str, dtype: np.dtype) -> tuple[int, int] | None:
+    """A function of LAPACK whose integers have 64 bits."""
+    library = lapack()
+    if library is None or library.swaps != INT64:
+        return None
+    functions = library.factor if name == "getrf" else library.solve
+    return cast(functions[dtype], c_void_p).value or 0, 0
+
+
+def by_ufunc(name: str, dtype: np.dtype) -> tuple[int, int] | None:
+    """The loop of a ufunc, and what it is given, if it does in the ufunc's stead."""
+    module = "fft._pocketfft_umath" if name in FOURIER else "linalg._umath_linalg"
+    ufunc = getattr(import_module(f"numpy.{module}"), name)
+    head = UfuncHead.from_address(id(ufunc) + object.__basicsize__)
+    if (head.nin, head.nout, head.count) != (ufunc.nin, ufunc.nout, ufunc.ntypes):
+        return None
+    at = next(i for i, types in enumerate(ufunc.types) if types[0] == dtype.char)
+    found = head.loops[at] or 0, (head.given[at] or 0) if head.given else 0
+    return found if found[0] and loop_works(ufunc, found, dtype) else None
+
+
+def loop_works(ufunc: np.ufunc, found: tuple[int, int], dtype: np.dtype) -> bool:
+    """True if a loop makes of a matrix, or of a line, the bits that its ufunc makes."""
+    first = np.array([[4, 1], [1, 3]], dtype)
+    given, sizes = [first] * ufunc.nin, (2, 2, 2)
+    if ufunc.__name__ in FOURIER:
+        n = {"rfft_n_odd": 5, "irfft": 3}.get(ufunc.__name__, 4)
+        line = np.array([3, 1, 4, 1, 5][:n], dtype)
+        given, sizes = [line, np.ones((), line.real.dtype)], (n, n, 0)
+        m = {"rfft_n_even": 3, "rfft_n_odd": 3}.get(ufunc.__name__, 4)
+        sizes, wanted = (n, m, 0), [ufunc(*given, out=np.empty(m, ufunc_result(ufunc, dtype)))]
+    else:
+        made = ufunc(*given)
+        wanted = list(made) if isinstance(made, tuple) else [made]
+    results = [np.zeros_like(y) for y in wanted]
+    arrays = [*given, *results]
+    steps = [0] * len(arrays) + [step for x in arrays for step in x.strides]
+    call = CFUNCTYPE(None, c_void_p, c_void_p, c_void_p, c_void_p)(found[0])
+    places = np.array([x.ctypes.data for x in arrays], np.int64)
+    counts, strides = np.array([1, *sizes], np.intp), np.array(steps, np.intp)
+    call(*(x.ctypes.data for x in (places, counts, strides)), found[1])
+    return all(np.array_equal(x, y) for x, y in zip(results, wanted, strict=True))
+
+
+def ufunc_result(ufunc: np.ufunc, dtype: np.dtype) -> np.dtype:
+    """The dtype of what a ufunc makes, by that of its first operand."""
+    return np.dtype(next(t[-1] for t in ufunc.types if t[0] == dtype.char))
 
 
 # -------- LAPACK's factors of a matrix, and systems solved by them, where NumPy was linked with it.

@@ -24,6 +24,7 @@ from ge2.ops.dot import DotGeneral
 from ge2.ops.graphs.loops import RepeatLoop
 from ge2.ops.graphs.region import Region
 from ge2.ops.index import Gather, UpdateSlice
+from ge2.ops.linalg import Linalg
 from ge2.program import (
     WRITES,
     Buffer,
@@ -455,6 +456,8 @@ def work_of(step: Step) -> int:
     if step.shared and isinstance(step.eqn.op, WRITES):
         return max(a.type.size for a in step.eqn.inputs[1:])
     written = (v.type.size for v in step.eqn.outs)
+    if isinstance(step.eqn.op, Linalg):  # which goes through a matrix once for each of its rows
+        return max(a.type.size * a.type.shape[-1] for a in step.eqn.inputs[:1])
     return max(*written, *elements_read(step.eqn), 0)
 
 

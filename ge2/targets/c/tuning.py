@@ -7,8 +7,7 @@ from typing import final
 
 from ge2.base.detect import processor_name
 from ge2.base.record import record
-from ge2.choice.built import speed_of
-from ge2.choice.problem import Speed
+from ge2.choice.problem import Speed, speed_of
 from ge2.codegen.kernel_values import Blocks, Nests
 from ge2.program import CompilePrice
 
@@ -58,6 +57,10 @@ class Moves:
     own: int = 1 << 18  # bytes of the places that a thread has for itself: they stay in its cache
     per_place: int = 16  # updates of a place that are worth a copy of it
     stretch: int = 1 << 15  # updates that are added up apart from others, at least
+    matrix: int = 64  # rows of a matrix that LAPACK's own threads would not share
+    lines: int = (
+        64  # that share the plan of a Fourier transform, which takes as long as one of them
+    )
 
 
 @final

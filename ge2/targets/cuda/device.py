@@ -15,8 +15,7 @@ from ge2.base.arrays import BFLOAT16, COMPLEX, EXTENDED, FP8, HALF, INT64
 from ge2.base.config import config
 from ge2.base.errors import Ge2Error
 from ge2.base.record import hush, record, restore
-from ge2.choice.built import speed_of
-from ge2.choice.problem import Speed
+from ge2.choice.problem import Speed, speed_of
 from ge2.ir import Eqn, Op
 from ge2.ops.dot import Fft, Irfft, Rfft
 from ge2.ops.linalg import Cholesky, Det, Linalg, Pinv, SlogDet, Solve
@@ -27,6 +26,7 @@ from ge2.targets.cuda.launch import LaunchList, Run, Straight
 from ge2.targets.cuda.launch.library_call import Callee, Wanted, WantedAttention
 from ge2.targets.cuda.limits import Chip, Limits
 from ge2.targets.cuda.load.arena import Scratch, ran_out
+from ge2.targets.cuda.load.fourier import HostTransform, WantedTransform
 
 # -------- What runs CUDA kernels: a GPU, or the CPU in its place; and its arrays, as addresses,
 # views and copies.
@@ -89,6 +89,10 @@ class Device(Protocol):
     def attention(self, wanted: WantedAttention) -> Callee | str:
         """Attention by the device's library; or the reason why there is none."""
         return "the device has no library of attention"
+
+    def transform(self, wanted: WantedTransform) -> Callee:
+        """Fourier transforms by the device's library; by NumPy where the memory is the CPU's."""
+        return HostTransform(wanted)
 
     def launches(self, work: LaunchList) -> Run:
         """Launches that follow each other, as one function."""
@@ -484,6 +488,11 @@ class Caps:
     def attention(self, wanted: WantedAttention) -> Callee | str | None:
         """The library's attention, or the reason why it has none; None before the device is known."""
         return None if self.device is None else self.device.attention(wanted)
+
+    def transform(self, wanted: WantedTransform) -> Callee:
+        """The library's Fourier transforms."""
+        assert self.device is not None, "kernels are written for a device"
+        return self.device.transform(wanted)
 
     @property
     def kind(self) -> str:

@@ -27,6 +27,7 @@ from ge2.targets.cuda.kernels.libraries import (
     CudnnAttention,
     CudnnBackward,
     CudnnBackwardInAnyOrder,
+    Cufft,
 )
 from ge2.targets.cuda.kernels.lines import CudaScan, CudaTop
 from ge2.targets.cuda.kernels.made import GemmMmaMade, GemmWgmmaMade, MadeBefore, MadeFirst
@@ -67,7 +68,7 @@ FAMILIES: Catalog = (
     CudaRegion(), CudaCopy(), CudaConstant(), CudaGather(), CudaIndex(), CudaScatter(),
     CudaScatterReduce(), CudaSumsAt(), CudaUpdateOrder(), CudaSumsInOrder(), CudaConcatenate(), CudaPad(),
     CudaUpdateSlice(), CudaBits(), CudaFold(),
-    CudaScan(), CudaSort(), CudaTop(), CudaSolve(), CudaOwn(), CudaResident(), CudaSmallContraction(),
+    CudaScan(), CudaSort(), CudaTop(), CudaSolve(), Cufft(), CudaOwn(), CudaResident(), CudaSmallContraction(),
     GemmWgmmaRegion(), GemmWgmmaRegionOfCopies(), BlasEpilogue(), GemmMmaRegion(), GemmWgmmaPair(),
     GemmMmaPair(), GemmWgmmaMade(), GemmMmaMade(), AttentionOfFew(), Attention(), CudnnAttention(),
     AttentionOfWarps(), CudnnBackwardInAnyOrder(), AttentionBackward(), CudnnBackward(), AttentionBackwardOfWarps(),

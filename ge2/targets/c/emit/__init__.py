@@ -67,7 +67,7 @@ FLOAT_HEADERS = {  # by the subject that an operation names
 BY_SIGN = {
     "ge2_random_": "random", "ge2_panel_": "panels", "ge2_slivers": "panels",
     "GE2_PRODUCT_WITH_ITSELF": "self_product", "GE2_PRODUCT_WITH_LINES": "vector_product",
-    "GE2_PRODUCT_OF_LINES": "vector_product",
+    "GE2_PRODUCT_OF_LINES": "vector_product", "ge2_numpy_": "numpy_loops",
 }  # fmt: skip
 BY_FIRST = {  # the first word of a name
     **dict.fromkeys(("search", "sort", "top", "turned"), "sort"), "lines": "sort_lines",
@@ -111,7 +111,7 @@ def header(name: str, suffix: str) -> str:
             else FLOAT_HEADERS.get(subjects().get(name, ""), "float_basic")
         )
     if suffix in ("c64", "c128"):
-        return "complex"
+        return "complex_exp" if name == "exp" else "complex"
     return "bool" if suffix == "bool" else "integer"
 
 
@@ -234,10 +234,8 @@ def clause(w: Work) -> str:
 
 def vectorises(works: Iterable[Work]) -> bool:
     """True if the compiler can take several elements of such a loop at a time."""
-    return not any(
-        (w.kind == "fold" and gathers_index(w)) or any(x.dtype in COMPLEX for x in w.xs)
-        for w in works
-    )
+    folds = [w for w in works if w.kind == "fold"]
+    return not any(gathers_index(w) or any(x.dtype in COMPLEX for x in w.xs) for w in folds)
 
 
 def widens_bytes(works: Iterable[Work], many: int) -> bool:

@@ -209,10 +209,14 @@ class Writer(Statements):
         limits = statements.limits(loop.works, self.places)
         if not limits and self.axes.sizes[a] >= self.tuning.screened and screens(loop.works, local):
             return self.seeking(loop, (letter, begin, end), local)
+        still = [limit for limit in limits if self.places.still(limit.index, a)]
+        limits = [limit for limit in limits if limit not in still]
         for limit in limits:
             index = self.operand(limit.index)
             self.looks.setdefault(limit.work, []).extend(statements.taken(limit, index))
         before, pragma, after = self.gathered(loop, local, runs, simd, limits)
+        first = [statements.looked_at(x, self.operand(x.index), self.places) for x in still]
+        before = [*first, *before]
         if not runs:
             return [
                 *flags,
@@ -222,9 +226,9 @@ class Writer(Statements):
                 *checks,
             ]
         run = run_length(runs, self.tuning)
-        first = Text(f"const int64_t end = ge2_least(at + {run}, {end});")
+        stop = Text(f"const int64_t end = ge2_least(at + {run}, {end});")
         inner = For(letter, "at", "end", tuple(self.inside(loop)), pragma)
-        outer = For("at", begin, end, (first, *before, inner, *after), step=str(run))
+        outer = For("at", begin, end, (stop, *before, inner, *after), step=str(run))
         rests, sums = self.rests(runs)
         return [*flags, *rests, outer, *sums, *checks]
 
@@ -302,9 +306,7 @@ class Writer(Statements):
         simd: bool,
         limits: Sequence[statements.Limit],
     ) -> tuple[list[Text], str, list[Text]]:
-        """States of an innermost loop: their declarations, its pragma, and what
-        is done with them after.
-        """
+        """States of an innermost loop: their declarations, its pragma, what is done with them after."""
         before = [statements.begun(limit) for limit in limits]
         after = [statements.ended(limit, self.places) for limit in limits]
         clauses: dict[str, list[str]] = {}

@@ -15,6 +15,7 @@ from ge2.codegen.kernel_values import Held, Param, Ranges
 from ge2.codegen.text import AxesParameters, Operand, Text, guard
 from ge2.ir import Eqn, Literal, Names, Var
 from ge2.ir.text import eqn_text
+from ge2.ops.elementwise import Where
 from ge2.ops.index import Gather
 from ge2.ops.reduce import ArgReduce, Reduce
 from ge2.ops.shape import Iota
@@ -153,6 +154,10 @@ class Places(AxesParameters):
         """True if neighbours along an axis are not near to each other in memory."""
         return abs(self.axes.strides[p].get(a, 0)) * p.var.type.dtype.itemsize > self.near
 
+    def still(self, x: Held, a: int) -> bool:
+        """True if a value is the same all along an axis, and there before."""
+        return isinstance(x.leaf, Param) and not self.axes.strides[x.leaf].get(a, 0)
+
     def load(self, p: Param) -> str:
         """An element of an input, or a number that was handed over."""
         name = label(p.name)
@@ -252,9 +257,10 @@ class Statements:
         if w.step.eqn is not None and isinstance(w.step.eqn.op, Gather):
             table, place = w.xs
             return self.places.read(table.leaf, self.operand(place))
+        chosen = w.step.eqn is not None and isinstance(w.step.eqn.op, Where)
         eqn, operands, dtype = (
             w.step.eqn,
-            [self.operand(x) for x in w.xs],
+            [self.chosen(x) if chosen else self.operand(x) for x in w.xs],
             w.xs[0].dtype if w.xs else None,
         )
         if eqn is None:  # a half type is widened
@@ -278,6 +284,8 @@ class Statements:
             return self.power(operands, dtype)
         if op.edition:
             self.helpers.update(dict.fromkeys(helpers_of(op.lowering.helpers, dtype)))
+        if isinstance(op, Where) and w.y.dtype in COMPLEX:
+            return f"ge2_where_{SUFFIX[w.y.dtype]}({', '.join(operands)})"
         return expression(op.lowering.expression, operands, dtype, w.y.dtype)
 
     def power(self, operands: list[str], dtype: np.dtype) -> str:
@@ -289,6 +297,15 @@ class Statements:
         return expression(
             f"ge2_power({{0}}, {{1}}, {equation}, {services})", operands, dtype, dtype
         )
+
+    def chosen(self, x: Held) -> str:
+        """A value that is written as it is: a number that is no help to a compiler is no part of the
+        text, as that of an iteration in `n[mask] = i`, where each would be a kernel of its own.
+        """
+        value: Any = x.leaf.value if isinstance(x.leaf, Literal) else 0
+        if isinstance(x.leaf, Literal) and x.dtype.kind in "iu" and abs(int(value)) > 3:
+            return self.places.passed(x.leaf, x.dtype, HELD[x.dtype])
+        return self.operand(x)
 
     def operand(self, x: Held) -> str:
         """A value, wherever it is."""

@@ -15,11 +15,12 @@ from ge2.codegen.layout import unspoken
 from ge2.codegen.text import Argument, CKernel, Operand, Text, whole
 from ge2.ops.graphs.contraction import steps_of
 from ge2.ops.graphs.region import CONTRACTION, Region
+from ge2.passes.linear_algebra import Lu, LuSolve
 from ge2.targets.c.emit import HELD, STORED, SUFFIX
 from ge2.targets.c.emit.file import Then
 from ge2.targets.c.emit.region import c_kernel
 from ge2.targets.c.emit.statements import ORDER
-from ge2.targets.c.kernels import matrices, shares
+from ge2.targets.c.kernels import Head, matrices, shares
 from ge2.targets.c.kernels.generated import CRegion, Generated, Pieces, shared, shared_seconds
 from ge2.targets.c.kernels.products import (
     BLAS,
@@ -32,6 +33,7 @@ from ge2.targets.c.kernels.products import (
     rate_of,
     sides,
 )
+from ge2.targets.c.libraries import TYPES, has_loop
 from ge2.targets.c.tuning import Caps, Products, Tuning
 
 # A task multiplies some rows, or some products of a batch, in memory of its thread, and does to
@@ -387,3 +389,78 @@ def bare(kernel: CKernel) -> CKernel:
     """A kernel without where its arrays are: its text has their names alone."""
     arguments: Sequence[Argument] = [replace(a, value=None) for a in kernel.arguments]
     return replace(kernel, arguments=tuple(arguments), graph="")
+
+
+# -------- Factors of a matrix, and systems solved by them, by LAPACK's functions, which C calls.
+
+
+@final
+class CFactors(Generated):
+    """The factors of a matrix, and systems solved by them, by LAPACK."""
+
+    name = "LAPACK, called by C"
+    ops = (Lu, LuSolve)
+
+    def refuses(self, problem: Problem, caps: Caps | None) -> str:
+        name, x = "getrf" if isinstance(problem.op, Lu) else "getrs", problem.inputs[0]
+        if not all(t.size for t in problem.outs):
+            return "an array is empty"
+        return "" if has_loop(name, x.dtype) else f"LAPACK's {name} was not found"
+
+    def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Pieces:
+        return Pieces(
+            (factors(problem, caps) if isinstance(problem.op, Lu) else solved(problem, caps),)
+        )
+
+
+def factors(problem: Problem, caps: Caps) -> CKernel:
+    ((a,), (lu, swaps)), (t,), head = problem.arrays, problem.inputs, Head(caps)
+    head.add("lib", "const ge2_services *", "services")
+    equation = head.add("equation", "int64_t ", "equation")
+    head.array("a", a, t.dtype)
+    head.array("lu", lu, t.dtype, written=True)
+    head.array("swaps", swaps, problem.outs[1].dtype, written=True)
+    n, read = head.size("n", t.shape[0]), head.place("a", "ij", a.strides)
+    inner = Text(
+        f"for (int64_t i = 0; i < {n}; i++)", body=(Text(f"lu[j * {n} + i] = a[{read}];"),)
+    )
+    body = (
+        Text(f"for (int64_t j = 0; j < {n}; j++)", body=(inner,)),
+        Text(f"ge2_numpy_lu(lib, {TYPES.index(t.dtype.type)}, lu, swaps, {n}, 1, {equation});"),
+    )
+    return head.kernel("lu", problem, body)
+
+
+def solved(problem: Problem, caps: Caps) -> CKernel:
+    """The right sides by columns, in the result if there is one and else in scratch."""
+    ((lu, swaps, b), (x,)), (t, of_swaps, _), head = problem.arrays, problem.inputs, Head(caps)
+    head.add("lib", "const ge2_services *", "services")
+    for name, operand, dtype in (
+        ("lu", lu, t.dtype),
+        ("swaps", swaps, of_swaps.dtype),
+        ("b", b, t.dtype),
+    ):
+        head.array(name, operand, dtype)
+    head.array("x", x, t.dtype, written=True)
+    (rows, columns), single = problem.outs[0].shape, problem.outs[0].shape[1] == 1
+    n, k, to = head.size("n", rows), head.size("k", columns), "x" if single else "columns"
+    stored = STORED[t.dtype]
+    if not single:
+        nbytes = rows * columns * t.dtype.itemsize
+        head.arguments["scratch"] = Argument("char *scratch", "scratch", nbytes)
+
+    def all_of(statement: str) -> Text:
+        inner = Text(f"for (int64_t j = 0; j < {k}; j++)", body=(Text(statement),))
+        return Text(f"for (int64_t i = 0; i < {n}; i++)", body=(inner,))
+
+    mode = "T" if problem.op.transposed else "N"  # type: ignore[attr-defined]
+    body = [
+        all_of(f"{to}[j * {n} + i] = b[{head.place('b', 'ij', b.strides)}];"),
+        Text(
+            f'ge2_numpy_lu_solve(lib, {TYPES.index(t.dtype.type)}, "{mode}", lu, swaps, {to}, {n}, {k});'
+        ),
+    ]
+    if not single:
+        body.insert(0, Text(f"{stored} *const columns = ({stored} *)scratch;"))
+        body.append(all_of(f"x[i * {k} + j] = columns[j * {n} + i];"))
+    return head.kernel("lu_solve", problem, body)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import final
 
+from ge2.base.arrays import COMPLEX64, FLOAT32
 from ge2.base.compiler import include_folders
 from ge2.base.detect import FLAGS
 from ge2.base.record import record
@@ -30,9 +31,12 @@ from ge2.codegen.layout import (
 )
 from ge2.codegen.text import ALONE, Argument, CKernel, Operand, Text, content_of, headers_content
 from ge2.codegen.user_kernels import OWN_FROM, Around
-from ge2.ir import ArrayType, Op
+from ge2.ir import ArrayType, Dims, Op
+from ge2.ops.dot import Fft, Irfft, Rfft
 from ge2.ops.graphs.region import LOOPS, Region
 from ge2.ops.index import UpdateSlice
+from ge2.ops.linalg import Cholesky, Det, SlogDet, Solve
+from ge2.ops.linalg.decompositions import Eigh, Svd
 from ge2.ops.random import RandomBits, RandomFold
 from ge2.ops.shape import Concatenate, Constant, Iota, Pad
 from ge2.ops.user_ops import Foreign, Own
@@ -41,6 +45,7 @@ from ge2.targets.c.emit.file import Named, Then, same_code
 from ge2.targets.c.emit.region import c_kernel
 from ge2.targets.c.kernels import Elements, Head, moving, nest_of
 from ge2.targets.c.kernels import shared as shared_by
+from ge2.targets.c.libraries import FAILURES, FOURIER, TYPES, has_loop
 from ge2.targets.c.tuning import TUNING, Caps
 
 # -------- Generated C: every family writes the kernels of a step, given where its arrays are.
@@ -441,3 +446,145 @@ def words(
     """Both words of a key."""
     place = head.place(name, letters, strides)
     return f"{name}[{place}]", f"{name}[{place} + {'1' if step == 1 else head.size('word', step)}]"
+
+
+# -------- Matrices and Fourier transforms in C, by the loops that NumPy's own functions have: a call
+# of one takes a third of a microsecond, one of NumPy's function ten times as long.
+
+
+@final
+@record
+class Called:
+    """A loop of NumPy's over a stack: the sizes of its matrices or lines, and the axes that they have
+    in each operand, of which `inputs` come first. `failure` is what it says of a matrix, if that is
+    an error.
+    """
+
+    loop: str
+    sizes: Dims
+    operands: tuple[Operand, ...]
+    types: tuple[ArrayType, ...]
+    inner: tuple[Dims, ...]
+    inputs: int = 1
+    failure: str = ""
+
+    @property
+    def cost(self) -> int:
+        """The elements that are moved in the time of one call for one matrix or line."""
+        n = max(self.sizes)
+        return 200 + (4 * n * n.bit_length() if self.loop in FOURIER else n**3)
+
+
+def loop_of(op: Op, x: ArrayType) -> tuple[str, str]:
+    """The name of the loop of an operation, and what it says of a matrix, if that is an error."""
+    if isinstance(op, Fft):
+        return "ifft" if op.inverse else "fft", ""
+    if isinstance(op, Rfft):
+        return "rfft_n_odd" if x.shape[op.axis] % 2 else "rfft_n_even", ""
+    if isinstance(op, Eigh):
+        name = f"{'eigh' if op.vectors else 'eigvalsh'}_{'lo' if op.lower else 'up'}"
+        return name, FAILURES[3]
+    if isinstance(op, Svd):
+        return ("svd_f" if op.full else "svd_s") if op.vectors else "svd", FAILURES[4]
+    if isinstance(op, Solve):
+        return "solve", "" if op.quiet else FAILURES[1]
+    return ("cholesky_lo", FAILURES[2]) if isinstance(op, Cholesky) else (op.name, "")
+
+
+@final
+class CNumpyLoop(Generated):
+    """Threads share the matrices, or lines, of a stack."""
+
+    name = "NumPy's loop, called by C"
+    ops = (Solve, Det, SlogDet, Cholesky, Eigh, Svd, Fft, Rfft, Irfft)
+    anywhere = True
+
+    def refuses(self, problem: Problem, caps: Caps | None) -> str:
+        op, x = problem.op, problem.inputs[0]
+        if not all(t.size for t in (*problem.inputs, *problem.outs)):
+            return "an array is empty"
+        if isinstance(op, Fft) and not op.axes:
+            return "no axis is transformed"
+        if x.dtype in (FLOAT32, COMPLEX64):
+            return "NumPy has single precision in double: the pass `in_double`"
+        name, _ = loop_of(op, x)
+        return "" if has_loop(name, x.dtype) else f"NumPy's loop of {name} was not found"
+
+    def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Pieces:
+        calls = (
+            fourier(problem) if isinstance(problem.op, Fft | Rfft | Irfft) else of_matrices(problem)
+        )
+        return Pieces(tuple(called(call, problem, caps) for call in calls))
+
+
+def fourier(problem: Problem) -> Iterator[Called]:
+    """The last axis first, as NumPy has it; the others where the result is."""
+    op, (x,), (y,), (source,), (target,) = (
+        problem.op, problem.inputs, problem.outs, *problem.arrays
+    )  # fmt: skip
+    assert isinstance(op, Fft | Rfft | Irfft)
+    name, _ = loop_of(op, x)
+    for axis in reversed(op.axes) if isinstance(op, Fft) else (op.axis,):
+        sizes, inner = (x.shape[axis], y.shape[axis]), ((axis,), (axis,))
+        yield Called(name, sizes, (source, target), (x, y), inner)
+        x, source = y, target
+
+
+def of_matrices(problem: Problem) -> Iterator[Called]:
+    op, x = problem.op, problem.inputs[0]
+    name, failure = loop_of(op, x)
+    types, ndim = (*problem.inputs, *problem.outs), x.ndim
+    inner = tuple([tuple(range(ndim - 2, t.ndim)) for t in types])
+    sizes = x.shape[-1:]
+    if isinstance(op, Svd):
+        sizes = (*x.shape[-2:], min(x.shape[-2:]))
+    elif isinstance(op, Solve):
+        sizes = problem.inputs[1].shape[-2:]
+    yield Called(name, sizes, problem.operands, types, inner, len(problem.inputs), failure)
+
+
+def called(call: Called, problem: Problem, caps: Caps) -> CKernel:
+    """A loop around pieces of the stack's longest run of equal steps, and those of its other axes."""
+    head, n, first = Head(caps), call.inputs, call.types[0].dtype
+    head.add("lib", "const ge2_services *", "services")
+    equation = head.add("equation", "int64_t ", "equation") if call.failure else "0"
+    each = tuple(zip(call.operands, call.types, call.inner, strict=True))
+    stack = (tuple(s for a, s in enumerate(x.strides) if a not in at) for x, _, at in each)
+    shape = (m for a, m in enumerate(call.types[0].shape) if a not in call.inner[0])
+    over, steps = merged(tuple(shape), *stack)
+    letters = (*STREAM_LETTERS[: len(over) - 1], "from")[: len(over)]
+    places, strides = list[str](), list[int]()
+    for i, ((x, t, _), by) in enumerate(zip(each, steps, strict=True)):
+        name = head.array(f"{'x' if i < n else 'y'}{i}", x, t.dtype, written=i >= n)
+        places.append(f"(char *)({name} + {head.place(name, letters, by)})")
+        strides.append(by[-1] * t.dtype.itemsize if by else 0)
+    strides += [x.strides[a] * t.dtype.itemsize for x, t, at in each for a in at]
+    lines = []
+    if call.loop in FOURIER:  # which also takes a number that it multiplies by
+        lines = [Text("const double one = 1;")]
+        places.insert(1, "(char *)&one")
+        strides.insert(1, 0)
+    ends = head.sizes((*letters[:-1], "n")[: len(over)], over)
+    run = f"ge2_least(size, {ends[-1]} - from)" if over else "1"
+    sizes = [run, *(head.size(f"size{i}", m) for i, m in enumerate(call.sizes))]
+    by_bytes = [head.size(f"step{i}", s) if s else "0" for i, s in enumerate(strides)]
+    loop = f"GE2_{call.loop.upper()}, {TYPES.index(first.type)}, operands, sizes, steps"
+    lines += [
+        Text(f"char *const operands[] = {{{', '.join(places)}}};"),
+        Text(f"const intptr_t sizes[] = {{{', '.join(sizes)}}};"),
+        Text(f"const intptr_t steps[] = {{{', '.join(by_bytes)}}};"),
+        Text(f"ge2_numpy_call(lib, {loop}, {FAILURES.index(call.failure)}, {equation});"),
+    ]
+    nest: tuple[tuple[str, str], ...] = ()
+    sharing = None
+    if over:
+        each_call = min(caps.tuning.moves.lines, -(-over[-1] // 8)) if call.loop in FOURIER else 1
+        size = head.size("piece_of", max(each_call, caps.tuning.moves.grain // (8 * call.cost)))
+        lines.insert(0, Text(f"const int64_t size = {size}, from = piece * size;"))
+        pieces = f"({ends[-1]} + {size} - 1) / {size}"
+        nest = nest_of((*letters[:-1], "piece"), (*ends[:-1], pieces))
+        # larger matrices are worth threads of LAPACK's own
+        if call.loop in FOURIER or max(call.sizes) <= caps.tuning.moves.matrix:
+            sharing = shared_by(head, len(over), math.prod(over) * call.cost, lines=6)
+    view = Elements(nest, sharing, tuple(lines))
+    return head.skeleton(problem.op.name, problem, "elements", view)

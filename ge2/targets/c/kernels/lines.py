@@ -37,7 +37,7 @@ from ge2.targets.c.tuning import Caps
 # together. Sums and products of float32 are carried in float64.
 
 
-LETTERS = "ijklmopq"
+LETTERS = "ilmopquv"  # of axes beside those that the templates name: j, k, n and t
 
 
 @final

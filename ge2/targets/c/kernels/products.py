@@ -202,7 +202,9 @@ def by_lines(
 
 
 Writer = Callable[[str, list[Argument], Matrix, Matrix, Sides, bool], Text]
-TINY = 4096  # multiplications below which a call of BLAS costs more than the loops
+TINY = 4096  # multiplications up to which loops do where there is no BLAS
+# those up to which loops for any sizes take less than a call of BLAS, and those of rows as they lie
+BRIEF, BRIEF_ROWS = 128, 512
 STRANDS = 16  # terms of a row that are added in strands, not by lines of the right operand
 FEW = 64  # terms of a sum; GE2_FEW of product.h
 SYRK = {FLOAT32: "ssyrk", FLOAT64: "dsyrk"}
@@ -304,7 +306,7 @@ def is_of_itself(problem: Problem) -> bool:
     """True for `a @ a.T` and `a.T @ a` of a matrix that BLAS reads as it is."""
     (a, _), op, (count, m, n, k) = problem.inputs, problem.op, sides(problem)
     assert isinstance(op, DotGeneral)
-    if not problem.settled or a.ndim != 2 or count != 1 or not 1 < m == n or m * n * k <= TINY:
+    if not problem.settled or a.ndim != 2 or count != 1 or not 1 < m == n or m * n * k <= BRIEF:
         return False
     left, right, _ = problem.operands
     (i,), (j,) = op.contract
@@ -422,7 +424,7 @@ class Multiply:
         write: Writer = next((f for v, f in WRITERS if named.startswith(v.name)), by_blas)
         few = write is tiny
         if write is by_blas:
-            write = self.of_size(sizes)
+            write = self.of_size(form(a, b, sizes), sizes)
         if write is by_blas and (found := self.with_lines(arguments[:3], a, b, sizes)):
             return found
         if write is thin:  # by columns, if rows fill no vector, and those are longer
@@ -444,15 +446,14 @@ class Multiply:
             template="c/region.c.jinja", view=(For("i", begin, end, (line,)),),
         )  # fmt: skip
 
-    def of_size(self, sizes: Sides) -> Writer:
-        """The function of product.h, of which each is compiled only where it is called: that of large
-        products has those of all others in it.
-        """
+    def of_size(self, how: str, sizes: Sides) -> Writer:
+        """The function of product.h, each compiled only where it is called: that of large ones has all."""
         if math.prod(sizes) > TASK:
             return by_blas
-        if math.prod(sizes[1:]) > TINY:
-            return small_by_blas
-        return tiny if self.caps.threads == ALONE else of_any_size
+        if self.caps.threads == ALONE and math.prod(sizes[1:]) <= TINY:
+            return tiny
+        brief = math.prod(sizes[1:]) <= (BRIEF_ROWS if how == "_rows" else BRIEF)
+        return of_any_size if brief or not self.caps.blas else small_by_blas
 
     def with_lines(
         self, arrays: Sequence[Argument], a: Matrix, b: Matrix, sizes: Sides
@@ -550,9 +551,7 @@ by_loops = calling("loops")  # of a type that BLAS lacks
 
 
 def called(arguments: list[Argument], a: Matrix, b: Matrix, sizes: Sides, few: bool) -> str:
-    """Sizes and operands as the functions of product.h take them; what they
-    stand for joins the arguments.
-    """
+    """Sizes and operands as product.h takes them; what they stand for joins the arguments."""
     sides = [*map(str, sizes[1:])]
     if not few:
         sides = ["rows", "columns", "inner"]

@@ -32,7 +32,7 @@ from ge2.targets.cuda.kernels.moves import Elements, Grid, Spread, added, letter
 # its kernel ends at once.
 
 
-WHERE = "defgh"  # letters of the indexed axes
+WHERE = "def"  # letters of the indexed axes
 DOUBLE, INT, WORD = FLOAT64, np.dtype(np.int32), np.dtype(np.int64)
 # threads of a block that looks at the range of exponents, updates of each at least, and blocks of a
 # multiprocessor: all that it has room for

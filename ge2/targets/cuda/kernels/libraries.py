@@ -1,4 +1,6 @@
-"""Kernels of libraries: cuDNN's attention, and products with what the library does to their sums."""
+"""Kernels of libraries: cuDNN's attention, products with what the library does to their sums, and
+Fourier transforms.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +25,7 @@ from ge2.ops.attention import Band
 from ge2.ops.attention.form import Form
 from ge2.ops.attention.ops import Batch, FusedAttention, FusedBackward, Tiling, c_order, form_of
 from ge2.ops.attention.scores import scores_of
+from ge2.ops.dot import Fft, Irfft, Rfft
 from ge2.ops.graphs.contraction import ProductSteps, steps_of
 from ge2.ops.graphs.region import CONTRACTION, Region
 from ge2.targets.cuda.device import Caps
@@ -44,6 +47,7 @@ from ge2.targets.cuda.kernels.products import (
     rounds,
 )
 from ge2.targets.cuda.launch.library_call import LibraryEpilogue, Steps, WantedAttention
+from ge2.targets.cuda.load.fourier import transforms_of
 from ge2.targets.cuda.load.libraries import missing
 from ge2.targets.cuda.products import tight
 from ge2.targets.cuda.products.library_epilogue import Matched, matched
@@ -515,3 +519,46 @@ def one_by_columns(asked: Matrices, columns: int) -> bool:
 
 def aligned(n: int | None, lies: dict[int, Operand], dtype: np.dtype) -> int:
     return 0 if n is None else math.gcd(16, alignment(lies[n], dtype.itemsize))
+
+
+# -------- Fourier transforms by cuFFT.
+
+
+MOST_CALLS: Final = 64  # of a transform of a middle axis, whose lines are in two directions
+
+
+@final
+class Cufft(Cuda):
+    """A Fourier transform of an array in C order; of a copy where it lies otherwise, or where it is
+    to real numbers, for which cuFFT overwrites its operand.
+    """
+
+    name = "transform by cuFFT"
+    ops = (Fft, Rfft, Irfft)
+
+    def refuses(self, problem: Problem, caps: Caps | None) -> str:
+        (x,), op = problem.inputs, problem.op
+        if not x.size or not problem.outs[0].size:
+            return "there is nothing to transform"
+        if isinstance(op, Fft) and (not op.axes or len({*op.axes}) < len(op.axes)):
+            return "no axis is transformed, or one twice"
+        found = transforms_of(problem).transforms
+        calls = max(len(each.starts) for each in found)
+        if calls > MOST_CALLS:
+            return f"it takes {calls} calls"
+        odd = any(place % 2 for each in found for start in each.starts for place in start)
+        if odd and not isinstance(op, Fft):
+            return "lines of real numbers begin where no complex number does"
+        return ""
+
+    def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Kernels:
+        ((source,), (target,)), (x,), (to,) = problem.arrays, problem.inputs, problem.outs
+        kernels, temps = tuple[CudaKernel, ...](), tuple[int, ...]()
+        apart = alignment(source, x.dtype.itemsize) % to.dtype.itemsize  # cuFFT reads pairs
+        if not in_order(x, source) or apart or source.value or isinstance(problem.op, Irfft):
+            copy = Operand("temp", 0, tight(x.shape, range(x.ndim)))
+            kernels = copying(x, x, source, copy, caps.chip).kernels
+            source, temps = copy, (x.nbytes,)
+        operands = (source, x.dtype), (target, to.dtype)
+        call = caps.transform(transforms_of(problem))
+        return Kernels(kernels, temps, LibraryLaunch(call, operands, frozenset([1])))

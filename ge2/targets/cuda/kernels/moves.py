@@ -34,7 +34,7 @@ from ge2.targets.cuda.tuning import Joins
 
 
 ROOM = 1 << 12  # elements beyond the last that a place may come to before it is found to be there
-OVER, ALONG = "ijlmoq", "uzabcdefgh"  # letters of axes of indices, and of those along a row
+OVER, ALONG = "ijlmoq", "uzac"  # letters of axes of indices, and of those along a row
 
 
 def lettered(letters: str, count: int) -> list[str]:

@@ -50,7 +50,7 @@ from ge2.targets.cuda.limits import Chip
 
 
 BLOCK, DIGIT = 256, 8  # of order.cuh: threads of a block, bits of a digit
-WHERE = "defgh"  # letters of the indexed axes
+WHERE = "def"  # letters of the indexed axes
 
 
 @final

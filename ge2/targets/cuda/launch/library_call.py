@@ -22,6 +22,7 @@ from ge2.base.detect import toolchain
 from ge2.base.errors import CompileError, CompilerTrouble, KernelError
 from ge2.base.record import holding, record
 from ge2.base.source import logger, templates
+from ge2.ir import Dims
 from ge2.ops.attention import Band
 from ge2.targets.cuda.load import driver
 from ge2.targets.cuda.load.arena import loaded
@@ -279,13 +280,18 @@ def gelu_slope(x: Any) -> Any:
 
 def lying(place: int, dtype: np.dtype, shape: tuple[int, int, int], matrix: Matrix) -> Any:
     """The matrices at an address."""
+    apart = (matrix.lead, 1) if matrix.turned else (1, matrix.lead)
+    return at_address(place, dtype, shape, (matrix.step, *apart))
+
+
+def at_address(place: int, dtype: np.dtype, shape: Dims, steps: Dims) -> Any:
+    """The array at an address, whose elements lie so many steps of an element apart."""
     from ctypes import c_char
 
     memory: Any = (c_char * dtype.itemsize).from_address(place)
     held = np.dtype(np.uint8) if dtype in FP8 else dtype  # what `as_strided` would not know
     one = np.ndarray((1,), held, memory)
-    apart = (matrix.lead, 1) if matrix.turned else (1, matrix.lead)
-    strides = tuple(n * dtype.itemsize for n in (matrix.step, *apart))
+    strides = tuple(n * dtype.itemsize for n in steps)
     return np.lib.stride_tricks.as_strided(one, shape, strides).view(dtype)
 
 

@@ -34,6 +34,7 @@ from ge2.targets.cuda.launch.library_call import (
 from ge2.targets.cuda.limits import Limits
 from ge2.targets.cuda.load import broken, check_process, context, driver, resident_blocks
 from ge2.targets.cuda.load.arena import Arenas, DriverAddresses, Scratch, loaded
+from ge2.targets.cuda.load.fourier import WantedTransform, planned
 from ge2.targets.cuda.load.libraries import Blas, Graphs, frontend, on
 from ge2.targets.cuda.load.nvrtc import Binary, Order, compile, compile_all, key_of, missing
 
@@ -164,6 +165,12 @@ class CudaDevice(Device):
             graphs = self._cudnn = self._cudnn or on(self, module)
         with self.here():
             return graphs.of(wanted)
+
+    def transform(self, wanted: WantedTransform) -> LibraryCall:
+        """Fourier transforms by cuFFT. DeviceError if there is none, KernelError if it refuses them."""
+        with self.here():
+            self.xp.cuda.runtime.free(0)  # which makes a context, if there is none yet
+            return planned(wanted)
 
     lost = broken  # not empty where `check` raises
 

@@ -30,7 +30,7 @@ from ge2.ops.dot import DotGeneral
 from ge2.ops.elementwise import ConvertElementType
 from ge2.ops.graphs.control import Cond
 from ge2.ops.graphs.loops import ScanLoop
-from ge2.ops.graphs.region import Region, Resident, spread_out
+from ge2.ops.graphs.region import Region, Resident, Windows, spread_out
 from ge2.ops.graphs.while_loop import WhileLoop
 from ge2.passes import TIDY
 from ge2.passes.context import Context, run
@@ -199,6 +199,8 @@ def possible(eqn: Eqn, elements: int) -> None:
         raise Unwritten(f"{op.name} makes a Python number")
     if isinstance(op, CONTROL):
         return  # its own iterations are looked at
+    if isinstance(op, Windows):
+        raise Unwritten("it reads windows, whose elements are one in memory")
     if op.is_view and all(isinstance(a, Var) for a in eqn.inputs):
         return
     known = (isinstance(op, (*FOLDS, DotGeneral)) and not isinstance(op, ReduceSumExp)) or (

@@ -1,7 +1,8 @@
 /* Complex numbers as NumPy computes them: products and quotients by parts, without the branches of C99.
  *
  * NumPy's loops over arrays fuse one product of two wherever the processor can, and so does ge2_mul: the bits are
- * the same, but z * conj(z) is not quite real. Logarithms, sines and their kin are the C library's, as in NumPy.
+ * the same, but z * conj(z) is not quite real. Logarithms, sines and their kin are the C library's, as in NumPy, but
+ * for exponentials (complex_exp.h).
  */
 #ifndef GE2_COMPLEX_H
 #define GE2_COMPLEX_H
@@ -11,7 +12,7 @@
 #include <complex.h>
 
 /* t: suffix; T: the type; r: suffix of the parts; F: their type; L: f where the C library's names end in it. */
-#define GE2_COMPLEX(t, T, r, F, L) \
+#define GE2_COMPLEX(t, T, r, F, L, U) \
     GE2_FN T ge2_complex_##r(F a, F b) { return __builtin_complex(a, b); } \
     GE2_FN F ge2_real_##t(T x) { return __real__ x; } \
     GE2_FN F ge2_imag_##t(T x) { return __imag__ x; } \
@@ -61,6 +62,13 @@
     GE2_FN T ge2_pick_##t(int first, T a, T b) { \
         return ge2_complex_##r(first ? __real__ a : __real__ b, first ? __imag__ a : __imag__ b); \
     } \
+    /* by bits: for a choice gcc branches, or loads parts under a mask, and has no vectors */ \
+    GE2_FN T ge2_where_##t(int first, T a, T b) { \
+        const U mask = (U)0 - (U)(first != 0); \
+        const U c = (ge2_bits_##r(__real__ a) & mask) | (ge2_bits_##r(__real__ b) & ~mask); \
+        const U d = (ge2_bits_##r(__imag__ a) & mask) | (ge2_bits_##r(__imag__ b) & ~mask); \
+        return ge2_complex_##r(ge2_of_bits_##r(c), ge2_of_bits_##r(d)); \
+    } \
     GE2_FN T ge2_max_##t(T a, T b) { return ge2_pick_##t(ge2_isnan_##t(a) | ge2_le_##t(b, a), a, b); } \
     GE2_FN T ge2_min_##t(T a, T b) { return ge2_pick_##t(ge2_isnan_##t(a) | ge2_le_##t(a, b), a, b); } \
     GE2_FN T ge2_fmax_##t(T a, T b) { return ge2_pick_##t(ge2_isnan_##t(b) | ge2_le_##t(b, a), a, b); } \
@@ -83,7 +91,6 @@
         return ge2_isinf_##r(size) ? unit : size != size ? ge2_complex_##r(size, size) : turned; \
     } \
     GE2_FN T ge2_rint_##t(T x) { return ge2_complex_##r(ge2_rint_##r(__real__ x), ge2_rint_##r(__imag__ x)); } \
-    GE2_FN T ge2_exp_##t(T x) { return cexp##L(x); } \
     GE2_FN T ge2_log_##t(T x) { return clog##L(x); } \
     GE2_FN T ge2_sqrt_##t(T x) { return csqrt##L(x); } \
     GE2_FN T ge2_sin_##t(T x) { return csin##L(x); } \
@@ -151,7 +158,7 @@
 #else
 #define GE2_FMA(a, b, c) (GE2_APART((a) * (b)) + GE2_APART(c))
 #endif
-GE2_COMPLEX(c64, float _Complex, f32, float, f)
+GE2_COMPLEX(c64, float _Complex, f32, float, f, uint32_t)
 
 #undef GE2_ABS
 #define GE2_ABS(x) __builtin_fabs(x)
@@ -159,7 +166,7 @@ GE2_COMPLEX(c64, float _Complex, f32, float, f)
 #undef GE2_FMA
 #define GE2_FMA(a, b, c) __builtin_fma(a, b, c)
 #endif
-GE2_COMPLEX(c128, double _Complex, f64, double, )
+GE2_COMPLEX(c128, double _Complex, f64, double, , uint64_t)
 
 /* A sum of sums, by parts, as in fold.h. */
 GE2_FN void ge2_compensate_c128(double _Complex *sum, double _Complex *rest, double _Complex part) {

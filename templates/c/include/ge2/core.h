@@ -119,7 +119,7 @@ typedef union {
     double c[2];
 } ge2_number;
 
-enum { GE2_OK = 0, GE2_INDEX = 1, GE2_POWER = 2, GE2_INTERRUPTED = 3 };
+enum { GE2_OK = 0, GE2_INDEX = 1, GE2_POWER = 2, GE2_INTERRUPTED = 3, GE2_MATRIX = 4 };
 
 /* The first error of a call. `equation` counts the equations of the graph that the file was made from. */
 typedef struct {
@@ -147,6 +147,7 @@ typedef struct {
     int (*check_signals)(void);          /* PyErr_CheckSignals */
     void (*without_python)(int);         /* PyGILState_Release */
     ge2_sort sort_f32, sort_f64, sort_i32, sort_i64, sort_u32, sort_u64;
+    void *const *loops;                  /* NumPy's over matrices and lines, each with what it is given: numpy_loops.h */
     ge2_error *error;
 } ge2_services;
 

@@ -38,6 +38,11 @@
         }                                                                                                           \
         const int64_t high = ge2_tile(n, n * k / 2), tiles = (n + high - 1) / high;                                 \
         const int64_t blocks = (n + GE2_MIRROR - 1) / GE2_MIRROR;                                                   \
+        if (n * n * k <= GE2_WAKING) { /* no work for several threads, of ours or of the BLAS */                    \
+            ge2_product_diagonal_##S(lib, n, k, a, a_row, a_column, c, n);                                          \
+            ge2_mirror_##S(n, 0, n, c);                                                                             \
+            return;                                                                                                 \
+        }                                                                                                           \
         ge2_products_begin(lib);                                                                                    \
         ge2_team team = ge2_team_here();                                                                            \
         _Pragma("omp parallel num_threads(tiles > 1 ? threads : 1)") {                                              \
