@@ -30,8 +30,8 @@ import numpy as np
 
 import ge2
 from ge2.base.config import config
-from ge2.choice import built, record
-from ge2.choice.problem import SHIPPED, shipped_name
+from ge2.choice import record
+from ge2.choice.problem import SHIPPED, probed, shipped_name
 from ge2.choice.record import Entry
 from ge2.compile.race import on_stderr, tune
 
@@ -170,7 +170,7 @@ def shipped(out: str, how: dict[str, Any]) -> Iterator[tuple[Path, int]]:
         found = sorted(by_class.values(), key=Entry.line)
         first = next(row for entry in found for row in entry.rows)
         made = how | {"driver": first.driver, "libraries": first.libraries, "classes": len(found)}
-        known = built.probed(kind)
+        known = probed(kind)
         more = [{"made": made}, *([] if known is None else [{"speed": astuple(known)}])]
         path = Path(out, shipped_name(kind))
         path.parent.mkdir(parents=True, exist_ok=True)

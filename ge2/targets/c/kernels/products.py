@@ -202,9 +202,8 @@ def by_lines(
 
 
 Writer = Callable[[str, list[Argument], Matrix, Matrix, Sides, bool], Text]
-TINY = 4096  # multiplications up to which loops do where there is no BLAS
-# those up to which loops for any sizes take less than a call of BLAS, and those of rows as they lie
-BRIEF, BRIEF_ROWS = 128, 512
+TINY = 4096  # multiplications up to which loops do for two lines, or where there is no BLAS
+BRIEF, BRIEF_ROWS = 128, 512  # up to which they take less than a call of BLAS; of rows as they lie
 STRANDS = 16  # terms of a row that are added in strands, not by lines of the right operand
 FEW = 64  # terms of a sum; GE2_FEW of product.h
 SYRK = {FLOAT32: "ssyrk", FLOAT64: "dsyrk"}
@@ -452,8 +451,10 @@ class Multiply:
             return by_blas
         if self.caps.threads == ALONE and math.prod(sizes[1:]) <= TINY:
             return tiny
-        brief = math.prod(sizes[1:]) <= (BRIEF_ROWS if how == "_rows" else BRIEF)
-        return of_any_size if brief or not self.caps.blas else small_by_blas
+        # of two lines BLAS has fewer sums side by side
+        most = {(1, 1): TINY}.get(sizes[1:3], BRIEF_ROWS if how == "_rows" else BRIEF)
+        brief = math.prod(sizes[1:]) <= most or not self.caps.blas
+        return of_any_size if brief else small_by_blas
 
     def with_lines(
         self, arrays: Sequence[Argument], a: Matrix, b: Matrix, sizes: Sides
