@@ -1,6 +1,4 @@
-"""What is known before a program runs: scalars and constants, which Python computes, or which are made
-right before they are read; what was written where it is read.
-"""
+"""Folds scalars and constants, counts captured indices, and forwards writes to the reads behind them."""
 
 from __future__ import annotations
 

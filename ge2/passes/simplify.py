@@ -375,9 +375,11 @@ def part_of_join(sweep: Sweep, op: Any, inputs: Sequence[Atom], out: ArrayType) 
     return None
 
 
-def pairwise_cut(eqn: Eqn, op: Slice) -> Slice | None:
-    """The slice of what is seen as columns, of an axis of it as two, of which a slice is one column; or
-    of what is seen with two axes as one, for every element of so many; None if it is no such slice.
+def slice_before_reshape(eqn: Eqn, op: Slice) -> Slice | None:
+    """The slice of a reshape's operand that holds the elements of a slice `op` of its result.
+
+    The reshape splits one axis into two, and the slice has one index of the second of them; or it
+    merges two axes, and the slice has every n-th element, n the size of the second. None for all else.
     """
     (x,), (y,) = eqn.inputs, eqn.outs
     before, after = x.type.shape, y.type.shape
@@ -484,14 +486,14 @@ Span = tuple[int, int, int]  # along one axis: the first element, the step, how 
 
 
 def fill_each_other(spans: Sequence[Span], size: int) -> bool:
-    """True of elements, by where the first lies, that take turns along an axis of that size."""
+    """True if strided spans, sorted by their first elements, interleave to cover an axis of that size."""
     count = len(spans)
     turns = all(span == (n, count, size // count) for n, span in enumerate(spans))
     return count > 1 and size % count == 0 and turns
 
 
 def interleaved(parts: Sequence[Atom], axis: int, out: Var, source: Source | None) -> list[Eqn]:
-    """Equations that make an array of parts that take turns along an axis."""
+    """Equations that make an array by interleaving parts along an axis: y[n::count] = parts[n]."""
     eqns, shape = list[Eqn](), parts[0].type.shape
     columns = Reshape((*shape[: axis + 1], 1, *shape[axis + 1 :]))
     found = [applied(eqns, columns, x, source=source) for x in parts]
@@ -500,37 +502,42 @@ def interleaved(parts: Sequence[Atom], axis: int, out: Var, source: Source | Non
 
 
 def with_interleaved(graph: Graph) -> Graph:
-    """The graph with joins in place of sums of padded arrays that take turns along an axis."""
+    """The graph with a join in place of each sum of padded arrays that interleave along an axis."""
     if not any(isinstance(e.op, Pad) and any(e.op.inner) for e in graph.eqns):
         return graph
     makers, readers, returned = makers_of(graph), readers_of(graph), {*graph.outputs}
-    added = (x for e in graph.eqns if e.op == ADD for x in e.inputs)
-    inner = {x for x in added if len(readers.get(x, ())) == 1 and x not in returned}
+    padded = sums_of_pads(graph)
+    sums = [e for e in graph.eqns if e.op == ADD and e.outs[0] in padded]
+    inner = {x for e in sums for x in e.inputs if len(readers[x]) == 1 and x not in returned}
+    ends = {e.outs[0] for e in sums} - inner
     eqns = list[Eqn]()
     for e in graph.eqns:
-        ends = e.op == ADD and e.outs[0] not in inner
-        eqns += joined_pads(terms(e, makers, inner), e) if ends else [e]
+        eqns += joined_pads(terms(e, makers, inner), e) if ends & {*e.outs} else [e]
     return without_dead_code(Graph(graph.inputs, tuple(eqns), graph.outputs, graph.consts))
 
 
-def terms(eqn: Eqn, makers: Mapping[Atom, Eqn], inner: Set[Atom]) -> list[Eqn | None]:
-    """What makes the terms of a sum; None for what nothing makes."""
-    found = list[Eqn | None]()
-    for x in eqn.inputs:
-        maker = makers.get(x)
-        if maker is not None and maker.op == ADD and x in inner:
-            found += terms(maker, makers, inner)
-        else:
-            found.append(maker)
+def sums_of_pads(graph: Graph) -> set[Atom]:
+    """Padded arrays, and sums of nothing else."""
+    found: set[Atom] = set()
+    for e in graph.eqns:
+        if isinstance(e.op, Pad) or (found and found.issuperset(e.inputs) and e.op == ADD):
+            found.update(e.outs)
     return found
 
 
-def joined_pads(pads: Sequence[Eqn | None], total: Eqn) -> list[Eqn]:
-    """Equations in place of a sum of pads; the sum itself where they do not fill each other."""
+def terms(eqn: Eqn, makers: Mapping[Atom, Eqn], inner: Set[Atom]) -> list[Eqn]:
+    """The equations that make the terms of a sum of padded arrays, through the sums of `inner`."""
+    made = [(makers[x], x in inner) for x in eqn.inputs]
+    nested = [terms(e, makers, inner) if e.op == ADD and once else [e] for e, once in made]
+    return [e for each in nested for e in each]
+
+
+def joined_pads(pads: Sequence[Eqn], total: Eqn) -> list[Eqn]:
+    """Equations in place of a sum of pads; the sum itself where they do not interleave."""
     (out,), spans = total.outs, list[tuple[Span, Atom]]()
     axes = set[int]()
     for e in pads:
-        if e is None or not isinstance(e.op, Pad) or min(*e.op.low, *e.op.high) < 0:
+        if not isinstance(e.op, Pad) or min(*e.op.low, *e.op.high) < 0:
             return [total]
         (x,), op = e.inputs, e.op
         axes |= {a for a, n in enumerate(op.inner) if n}

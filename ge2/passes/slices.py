@@ -19,7 +19,7 @@ from ge2.ops.reduce import Running
 from ge2.ops.shape import BroadcastInDim, Concatenate, Iota, Pad, Reshape, Slice
 from ge2.passes.context import NOTHING, Context
 from ge2.passes.fusion_group import fusible
-from ge2.passes.simplify import VIEWS, pairwise_cut
+from ge2.passes.simplify import VIEWS, slice_before_reshape, sums_of_pads
 from ge2.passes.simplify import Sweep as Joins
 
 # -------- Elementwise work of which only columns are read, of few, is done for those columns.
@@ -76,10 +76,10 @@ def slices_first(graph: Graph, context: Context = NOTHING) -> Graph:
     def may(eqn: Eqn, parts: Parts) -> bool:
         (y,) = eqn.outs
         if isinstance(eqn.op, Reshape):
-            return all(pairwise_cut(eqn, op) for op in parts)
+            return all(slice_before_reshape(eqn, op) for op in parts)
         if y not in worked or is_covered(y, parts, most) or is_little(y, parts):
             return y in worked
-        if is_covered(y, parts) and takes_turns(parts):
+        if is_covered(y, parts) and are_interleaved(parts):
             return True
         if is_covered(y, parts) and (y in padded or all(map(moves, parts.values()))):
             moved.add(y)
@@ -90,8 +90,8 @@ def slices_first(graph: Graph, context: Context = NOTHING) -> Graph:
     return found if found is graph else Joins(VIEWS, merging=False).run(found)
 
 
-def takes_turns(parts: Parts) -> bool:
-    """True of slices of elements that are not neighbours, alike but for where they begin."""
+def are_interleaved(parts: Parts) -> bool:
+    """True of several strided slices of one step and shape, as x[0::2] and x[1::2] are."""
     (first, *_) = parts
     alike = (
         len({tuple(v.type.shape) for v in parts.values()}) == len({op.step for op in parts}) == 1
@@ -197,15 +197,6 @@ def shifted(work: Work, by: Dims) -> Work:
         else:
             way = (*way, by)
         found[eqn, way] = instructions
-    return found
-
-
-def sums_of_pads(graph: Graph) -> set[Atom]:
-    """Padded arrays, and sums of nothing else."""
-    found: set[Atom] = set()
-    for e in graph.eqns:
-        if isinstance(e.op, Pad) or (found and found.issuperset(e.inputs) and e.op == ADD):
-            found.update(e.outs)
     return found
 
 
@@ -363,7 +354,7 @@ def slice_within(eqn: Eqn, op: Slice, x: Atom) -> Slice | None:
         n = x.type.ndim
         return Slice(op.start[:n], op.stop[:n], op.step[:n])
     if isinstance(eqn.op, Reshape):
-        return pairwise_cut(eqn, op)
+        return slice_before_reshape(eqn, op)
     if not isinstance(eqn.op, BroadcastInDim):
         return op if x.type.shape else None
     dims = eqn.op.dims

@@ -65,12 +65,18 @@ def test_a_sum_of_what_takes_turns_is_a_join(
     assert "pad" not in found and found.count("concatenate") == 1
 
 
+def test_a_sum_with_a_further_term_has_the_join_in_it() -> None:
+    a, b, z = np.array([[-0.0, 2.0]]), np.array([[5.0, -0.0]]), np.array([[-0.0, 1.0], [3.0, -0.0]])
+    found = simplified(lambda a, b, z: (padded(a, 2, 0, 0) + padded(b, 2, 1, 0)) + z, a, b, z)
+    assert "pad" not in names(found) and names(found).count("concatenate") == 1
+
+
 @pytest.mark.parametrize(
     "f",
     [
         lambda a, b: padded(a, 2, 0, 0) + padded(b, 2, 0, 0),  # both have the same places
         lambda a, b: padded(a, 3, 0, 0) + padded(b, 3, 1, 0),  # and some nobody has
-        lambda a, b: padded(a, 2, 0, 0) + padded(b, 2, 1, 0) + 1,
+        lambda a, b: (padded(a, 2, 0, 0) + 1) + padded(b, 2, 1, 0),
         lambda a, b: padded(a, 2, 0, 0) * padded(b, 2, 1, 0),
         lambda a, b: (lambda x: (x + padded(b, 2, 1, 0), x))(padded(a, 2, 0, 0)),
         lambda a, b: padded(padded(a, 2, 0, 0), 2, 1, 1) + padded(padded(b, 2, 0, 0), 2, 0, 1),

@@ -196,7 +196,7 @@ class Windows(Op):
         return np.moveaxis(found, (self.axis, -1), (0, 1))[:count]
 
     def strides(self, x: Dims) -> Dims:
-        """Those of the result, of an array with strides `x`."""
+        """The strides of the result for an operand with strides `x`."""
         return x[self.axis], x[self.axis], *x[: self.axis], *x[self.axis + 1 :]
 
 

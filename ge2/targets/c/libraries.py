@@ -360,7 +360,7 @@ LOOPS = np.zeros((len(ROWS), len(TYPES), 2), np.uint64)  # what a `ge2_services`
 
 
 class UfuncHead(Structure):
-    """What follows the head of every object in a ufunc."""
+    """The first fields of a NumPy ufunc after its object header, as ufuncobject.h declares them."""
 
     _fields_ = (
         ("nin", c_int), ("nout", c_int), ("nargs", c_int), ("identity", c_int),

@@ -30,8 +30,8 @@ MOST_AXES: Final = 3  # of one transform
 @final
 @record
 class Lines:
-    """Where the lines of a transform lie: `sizes` of the array along its axes, whose elements are
-    `step` apart along the last one, and those of one line `apart` from those of the next.
+    """The layout of the lines of a transform, counted in elements: the `sizes` of the array along the
+    transformed axes, the stride `step` of the last of them, and the stride `apart` from line to line.
     """
 
     sizes: Dims
