@@ -379,8 +379,8 @@ def spelt_out(eqn: Eqn) -> list[Eqn]:
     return [*made, Eqn(ReduceSum(last), (product,), (out,), eqn.source)]
 
 
-# -------- Matrices and lines of single precision are gone through in double, as NumPy's functions
-# have it, so that C can call its loops; the casts are part of what is around them.
+# -------- Matrices of single precision are computed in double, as NumPy's functions have it, and
+# transforms as well, so that C can call NumPy's loops; the casts are part of what is around them.
 
 
 WIDER = {FLOAT32: FLOAT64, np.dtype("c8"): np.dtype("c16")}

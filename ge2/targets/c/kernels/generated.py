@@ -506,7 +506,7 @@ class CNumpyLoop(Generated):
         if isinstance(op, Fft) and not op.axes:
             return "no axis is transformed"
         if x.dtype in (FLOAT32, COMPLEX64):
-            return "NumPy has single precision in double: the pass `in_double`"
+            return "single precision is computed in double: the pass `in_double` casts it"
         name, _ = loop_of(op, x)
         return "" if has_loop(name, x.dtype) else f"NumPy's loop of {name} was not found"
 
