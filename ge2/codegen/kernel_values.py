@@ -451,6 +451,7 @@ class Values:
             "reduce_sum",
             "reduce_prod",
             "reduce_sum_exp",
+            "reduce_deviations",
         )  # others take no notice of repetition
         repeated = tuple(sorted(over - set(x.axes))) if counts else ()
         axes = tuple(a for a in x.axes if a not in over)

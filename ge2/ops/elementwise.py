@@ -9,7 +9,17 @@ from typing import Any, final
 import ml_dtypes
 import numpy as np
 
-from ge2.base.arrays import BOOL, COMPLEX, FLOAT16, FLOAT32, INEXACT, complex_of, real_part, short
+from ge2.base.arrays import (
+    BOOL,
+    COMPLEX,
+    FLOAT16,
+    FLOAT32,
+    FLOAT64,
+    INEXACT,
+    complex_of,
+    real_part,
+    short,
+)
 from ge2.base.errors import TypeRuleError
 from ge2.base.record import record
 from ge2.ir import (
@@ -493,6 +503,26 @@ class Ldexp(Pointlike):
 
 
 LDEXP = Ldexp()
+
+
+@final
+@record
+class MultiplyAdd(Pointlike):
+    """a * b + c, rounded once: as a sum takes in a product."""
+
+    name = "multiply_add"
+    cost = SIMPLE
+    lowering = Pointwise("ge2_fma({0}, {1}, {2})")
+
+    def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:
+        if len({t.dtype for t in types}) != 1 or types[0].dtype not in (FLOAT32, FLOAT64):
+            raise TypeRuleError(f"multiply_add of {', '.join(map(str, types))}")
+        return (types[0].with_shape(self.shape_of(types)),)
+
+    def reference(self, *arrays: Any) -> Any:
+        a, b, c = (np.asarray(x, np.longdouble) for x in arrays)
+        return (a * b + c).astype(arrays[0].dtype)
+
 
 ELEMENTWISE = tuple(op for op in list(globals().values()) if isinstance(op, Elementwise))
 BY_NAME: dict[str, Op] = {op.name: op for op in (*ELEMENTWISE, COMPLEX_OF, WHERE, LDEXP)}

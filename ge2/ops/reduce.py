@@ -39,6 +39,9 @@ class Fold(Lowering):
     lift: str = "{0}"
     state: str = "{0}"  # the type of the state, from the accumulator's type
     read: str = "{0}"  # the result that a state holds
+    take: str = ""  # a state that takes in an element for less than a merge
+    several: str = ""  # the function that takes in an array of elements for less than one by one
+    numbers: int = 1  # that a state consists of
 
 
 def kept(axes: Dims, ndim: int) -> Dims:
@@ -196,6 +199,58 @@ class ReduceMin(Extreme):
     ufunc = np.minimum
     lowering = Fold(start="ge2_highest<T>()", merge="ge2_min({0}, {1})")
     neutral = math.inf
+
+
+# What passes make of two folds, when derivatives are done.
+
+
+@final
+@record
+class ReduceSumExp(Reduce):
+    """The sum of exp(x - m), where m is the largest element; not a number where m is not finite."""
+
+    axes: Dims
+    name = "reduce_sum_exp"
+    takes = frozenset((FLOAT32, FLOAT64))
+    lowering = Fold(
+        "ge2_no_exps<T>()", "ge2_add_exps({0}, {1})", "ge2_exp_of({0})", "ge2_exps<{0}>",
+        "ge2_sum_of_exps({0})", several="ge2_take_exps", numbers=3,
+    )  # fmt: skip
+    neutral = -math.inf
+
+    def reference(self, *arrays: Any) -> Any:
+        (x,) = arrays
+        with np.errstate(invalid="ignore"):
+            return np.exp(x - x.max(self.axes, keepdims=True)).sum(self.axes, dtype=x.dtype)
+
+    def vjp(self, cts: Cotangents, ys: Values, xs: Values, wanted: Flags) -> Cotangents:
+        raise AssertionError("a pass makes it when derivatives are done")
+
+
+@final
+@record
+class ReduceDeviations(Reduce):
+    """The sum of (x - m)^2, where m is the mean: one read of x, where m is not known before
+    (B. Welford, Note on a method for calculating corrected sums of squares and products, 1962; of
+    parts: T. Chan, G. Golub and R. LeVeque, Updating formulae and a pairwise algorithm, 1979).
+    """
+
+    axes: Dims
+    name = "reduce_deviations"
+    takes = frozenset((FLOAT32, FLOAT64))
+    lowering = Fold(
+        "ge2_no_deviations<T>()", "ge2_add_deviations({0}, {1})", "ge2_deviation_of({0})",
+        "ge2_deviations<{0}>", "ge2_sum_of_deviations({0})", "ge2_take_deviation({0}, {1})", "ge2_take_deviations", 4,
+    )  # fmt: skip
+    neutral = math.nan  # none: there is no number that leaves the mean as it is
+
+    def reference(self, *arrays: Any) -> Any:
+        (x,) = arrays
+        with np.errstate(invalid="ignore", over="ignore"):
+            return np.square(x - x.mean(self.axes, keepdims=True)).sum(self.axes, dtype=x.dtype)
+
+    def vjp(self, cts: Cotangents, ys: Values, xs: Values, wanted: Flags) -> Cotangents:
+        raise AssertionError("a pass makes it when derivatives are done")
 
 
 class Logical(Reduce):

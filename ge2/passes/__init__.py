@@ -5,14 +5,15 @@ from collections.abc import Callable
 
 from ge2.ir import Op
 from ge2.ops import KNOWN
+from ge2.ops.elementwise import MultiplyAdd
 from ge2.ops.graphs.loops import RepeatLoop as RepeatLoop
 from ge2.ops.graphs.region import Region as Region
 from ge2.ops.graphs.region import Windows as Windows
 from ge2.ops.random import Draw as Draw
+from ge2.ops.reduce import ReduceDeviations, ReduceSumExp
 from ge2.passes.context import Context as Context
 from ge2.passes.context import Pass
 from ge2.passes.fold import counted, fold, forward_writes
-from ge2.passes.folds import MultiplyAdd as MultiplyAdd
 from ge2.passes.indices import SumsAt as SumsAt
 from ge2.passes.indices import SumsInOrder as SumsInOrder
 from ge2.passes.indices import UpdateOrder as UpdateOrder
@@ -32,6 +33,8 @@ LATER: dict[str, Callable[..., Op]] = {
     "draw": Draw,
     "repeat": RepeatLoop,
     "multiply_add": MultiplyAdd,
+    "reduce_sum_exp": ReduceSumExp,
+    "reduce_deviations": ReduceDeviations,
     "sums_at": SumsAt,
     "sums_in_order": SumsInOrder,
     "update_order": UpdateOrder,

@@ -8,34 +8,26 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, final
 
-import numpy as np
-
-from ge2.base.arrays import FLOAT32, FLOAT64
-from ge2.base.errors import TypeRuleError
+from ge2.base.arrays import FLOAT32, FLOAT64, HALF
 from ge2.base.record import record
 from ge2.base.source import Source
 from ge2.ir import (
-    ArrayType,
     Atom,
-    Cotangents,
     Dims,
     Eqn,
-    Flags,
     Graph,
     Literal,
     Op,
-    Values,
     Var,
     applied,
     makers_of,
     renamed,
     without_dead_code,
 )
-from ge2.ir.graph import SIMPLE
-from ge2.ops.elementwise import ADD, BY_NAME, MUL, NEG, SQUARE, WHERE
-from ge2.ops.pointlike import Pointlike, Pointwise
+from ge2.ops.elementwise import ADD, BY_NAME, MUL, NEG, SQUARE, WHERE, MultiplyAdd
+from ge2.ops.pointlike import Pointlike
 from ge2.ops.random import Draw
-from ge2.ops.reduce import Fold, Reduce, ReduceMax, ReduceSum, kept
+from ge2.ops.reduce import Reduce, ReduceDeviations, ReduceMax, ReduceSum, ReduceSumExp, kept
 from ge2.ops.shape import BroadcastInDim, Concatenate, Reshape, Slice
 from ge2.passes.context import NOTHING, Context, ShortSums
 
@@ -271,25 +263,6 @@ def is_power(x: float) -> bool:
 # three folds over pairs, of which a thread then has several.
 
 
-@final
-@record
-class MultiplyAdd(Pointlike):
-    """a * b + c, rounded once: as a sum takes in a product."""
-
-    name = "multiply_add"
-    cost = SIMPLE
-    lowering = Pointwise("ge2_fma({0}, {1}, {2})")
-
-    def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:
-        if len({t.dtype for t in types}) != 1 or types[0].dtype not in (FLOAT32, FLOAT64):
-            raise TypeRuleError(f"multiply_add of {', '.join(map(str, types))}")
-        return (types[0].with_shape(self.shape_of(types)),)
-
-    def reference(self, *arrays: Any) -> Any:
-        a, b, c = (np.asarray(x, np.longdouble) for x in arrays)
-        return (a * b + c).astype(arrays[0].dtype)
-
-
 def short_sums(graph: Graph, context: Context = NOTHING) -> Graph:
     """The graph with the terms of such sums written out, each made of its own part of the arrays."""
     tuning = context.tuning.short_sums
@@ -484,55 +457,32 @@ class Parts:
         return self.add(BroadcastInDim(rest, tuple(dims)), y)
 
 
-# -------- Sums of exponentials beside the maximum of long rows:
+# -------- Sums of exponentials beside the maximum of long rows, and of squares beside the mean:
 # m = reduce_max x; s = reduce_sum (exp (x - m)) -> m = reduce_max x; s = reduce_sum_exp x
-# A row that is too long to stay where it was read would be read once for its maximum and again for
-# the sum. Both are folds of x, done at once: the sum is kept relative to an element that is not
-# much less than the largest so far, and is turned to a larger one where it comes to be (M. Milakov
-# and N. Gimelshein, Online normalizer calculation for softmax, 2018).
+# m = reduce_sum x / n; s = reduce_sum (square (x - m)) -> m = ...; s = reduce_deviations x
+# A row that is too long to stay where it was read would be read once for its maximum, or its mean,
+# and again for the sum. Both are folds of x, done at once. The sum of exponentials is kept relative
+# to an element that is not much less than the largest so far, and is turned to a larger one where
+# it comes to be (M. Milakov and N. Gimelshein, Online normalizer calculation for softmax, 2018);
+# that of squares is kept about the mean so far.
 
 
-@final
-@record
-class ReduceSumExp(Reduce):
-    """The sum of exp(x - m), where m is the largest element; not a number where m is not finite."""
-
-    axes: Dims
-    name = "reduce_sum_exp"
-    takes = frozenset((FLOAT32, FLOAT64))
-    lowering = Fold(
-        "ge2_no_exps<T>()", "ge2_add_exps({0}, {1})", "ge2_exp_of({0})", "ge2_exps<{0}>",
-        "ge2_sum_of_exps({0})",
-    )  # fmt: skip
-    neutral = -math.inf
-
-    def reference(self, *arrays: Any) -> Any:
-        (x,) = arrays
-        with np.errstate(invalid="ignore"):
-            return np.exp(x - x.max(self.axes, keepdims=True)).sum(self.axes, dtype=x.dtype)
-
-    def vjp(self, cts: Cotangents, ys: Values, xs: Values, wanted: Flags) -> Cotangents:
-        raise AssertionError("it is made when derivatives are done")
-
-
-EXP, SUB, FINITE = BY_NAME["exp"], BY_NAME["sub"], BY_NAME["is_finite"]
+EXP, SUB, FINITE, DIV = (BY_NAME[name] for name in ("exp", "sub", "is_finite", "div"))
 
 
 def online_sums(graph: Graph, context: Context = NOTHING) -> Graph:
-    """The graph with sums of exp(x - max x) over long rows as folds of x alone."""
+    """The graph with such sums over long rows as folds of x alone."""
     long = context.tuning.fusion.row
-    makers = {e.outs[0]: e for e in graph.eqns if len(e.outs) == 1}
-    found = {
-        e.outs[0]: parts
-        for e in graph.eqns
-        if isinstance(e.op, ReduceSum) and (parts := shifted(e, makers, long))
-    }
+    makers = makers_of(graph)
+    found, beside = set[Var](), dict[Var, list[Eqn]]()
+    for e in graph.eqns:
+        if not isinstance(e.op, ReduceSum) or folded(e) <= long:
+            continue
+        if made := summed_exps(e, makers) or summed_squares(e, makers):
+            found.add(e.outs[0])
+            beside.setdefault(made[0], []).extend(made[1])
     if not found:
         return graph
-    beside: dict[Var, list[Eqn]] = {}
-    for e in graph.eqns:
-        if e.outs and (parts := found.get(e.outs[0])):
-            beside.setdefault(parts[1], []).extend(summed(e, *parts))
     eqns = list[Eqn]()
     for e in graph.eqns:
         if not e.outs or e.outs[0] not in found:
@@ -541,28 +491,76 @@ def online_sums(graph: Graph, context: Context = NOTHING) -> Graph:
     return without_dead_code(Graph(graph.inputs, tuple(eqns), graph.outputs, graph.consts))
 
 
-def shifted(eqn: Eqn, makers: Mapping[Any, Eqn], long: int) -> tuple[Atom, Var, bool] | None:
-    """x, its maximum, and whether 0 stands for one that is not finite, where an equation sums
-    exp(x - max x).
+def folded(eqn: Eqn) -> int:
+    """The elements that a reduction makes one of."""
+    return math.prod(eqn.inputs[0].type.shape[a] for a in eqn.op.axes)  # type: ignore[attr-defined]
+
+
+def summed_exps(eqn: Eqn, makers: Makers) -> tuple[Var, list[Eqn]] | None:
+    """The maximum, and the equations beside it, where an equation sums exp(x - max x). Where 0
+    stood for a maximum that is not finite, the sum is exp(m).
     """
-    (e,) = eqn.inputs
-    if math.prod(e.type.shape[a] for a in eqn.op.axes) <= long:  # type: ignore[attr-defined]
+    apart = operands(makers, eqn.inputs[0], EXP)
+    if not apart or (parts := shifted(eqn, makers, apart[0])) is None:
         return None
-    apart = operands(makers, e, EXP)
-    pair = operands(makers, apart[0], SUB) if apart else ()
-    if not pair or (seen := unspread(makers, *pair)) is None:
-        return None
-    x, (m, dims) = pair[0], seen
+    x, m = parts
     plain = finite_or_zero(makers, m)
     most = makers.get(m if plain is None else plain)
-    kept = tuple(a for a in range(x.type.ndim) if a not in eqn.op.axes)  # type: ignore[attr-defined]
-    same = most is not None and most.op == ReduceMax(eqn.op.axes)  # type: ignore[attr-defined]
-    if most is None or not same or most.inputs[0] is not x or dims != kept:
+    if most is None or most.op != ReduceMax(eqn.op.axes) or most.inputs[0] is not x:  # type: ignore[attr-defined]
         return None
-    return x, most.outs[0], plain is not None
+    op, (m,) = ReduceSumExp(eqn.op.axes), most.outs  # type: ignore[attr-defined]
+    if plain is None:
+        return m, [replace(eqn, op=op, inputs=(x,))]
+    made = [Eqn(op, (x,), (Var(eqn.outs[0].type),), eqn.source)]
+    for other, inputs in ((FINITE, (m,)), (EXP, (m,))):
+        made.append(Eqn(other, inputs, tuple(map(Var, other.infer(m.type))), eqn.source))
+    s, test, exp = (each.outs[0] for each in made)
+    return m, [*made, replace(eqn, op=WHERE, inputs=(test, s, exp))]
 
 
-def unspread(makers: Mapping[Any, Eqn], x: Atom, a: Atom) -> tuple[Atom, Dims] | None:
+def summed_squares(eqn: Eqn, makers: Makers) -> tuple[Var, list[Eqn]] | None:
+    """The sum of x, and the equation beside it, where an equation sums (x - mean x)^2."""
+    factors = operands(makers, eqn.inputs[0], SQUARE) or operands(makers, eqn.inputs[0], MUL)
+    if not factors or factors[0] is not factors[-1] or eqn.outs[0].type.dtype in HALF:
+        return None
+    if (parts := shifted(eqn, makers, factors[0])) is None:
+        return None
+    sum_of = total_of_mean(makers, parts[1], folded(eqn))
+    total = None if sum_of is None else makers.get(sum_of)
+    if total is None or total.op != eqn.op or total.inputs[0] is not parts[0]:
+        return None
+    op = ReduceDeviations(eqn.op.axes)  # type: ignore[attr-defined]
+    return total.outs[0], [replace(eqn, op=op, inputs=total.inputs)]
+
+
+def shifted(eqn: Eqn, makers: Makers, apart: Atom) -> tuple[Atom, Atom] | None:
+    """x and m, of x - m, where m is repeated along the axes that an equation folds."""
+    pair = operands(makers, apart, SUB)
+    if not pair or (seen := unspread(makers, *pair)) is None:
+        return None
+    m, dims = seen
+    rest = kept(eqn.op.axes, pair[0].type.ndim)  # type: ignore[attr-defined]
+    return (pair[0], m) if dims == rest else None
+
+
+def total_of_mean(makers: Makers, m: Atom, count: int) -> Atom | None:
+    """The sum of so many elements that a mean is of, which may have had axes of one element."""
+    mean = unshaped(makers, m)
+    for op, by in ((DIV, count), (MUL, 1 / count)):
+        pair = operands(makers, mean, op)
+        if pair and isinstance(pair[1], Literal) and pair[1].value == m.type.dtype.type(by):
+            total = unshaped(makers, pair[0])
+            return total if total.type.shape == m.type.shape else None
+    return None
+
+
+def unshaped(makers: Makers, a: Atom) -> Atom:
+    while (eqn := makers.get(a)) is not None and isinstance(eqn.op, Reshape):
+        (a,) = eqn.inputs
+    return a
+
+
+def unspread(makers: Makers, x: Atom, a: Atom) -> tuple[Atom, Dims] | None:
     """The value that is repeated to the shape of x, and its axes."""
     if not a.type.shape and x.type.shape:
         return a, ()
@@ -572,27 +570,15 @@ def unspread(makers: Mapping[Any, Eqn], x: Atom, a: Atom) -> tuple[Atom, Dims] |
     return eqn.inputs[0], eqn.op.dims
 
 
-def operands(makers: Mapping[Any, Eqn], a: Atom, op: Any) -> tuple[Atom, ...]:
+def operands(makers: Makers, a: Atom, op: Any) -> tuple[Atom, ...]:
     """The operands of the equation that makes a value, if it is of this operation."""
     eqn = makers.get(a)
     return eqn.inputs if eqn is not None and eqn.op == op else ()
 
 
-def finite_or_zero(makers: Mapping[Any, Eqn], a: Atom) -> Atom | None:
+def finite_or_zero(makers: Makers, a: Atom) -> Atom | None:
     """m, of a value that is where(isfinite(m), m, 0)."""
     where = operands(makers, a, WHERE)
     if len(where) != 3 or not (isinstance(where[2], Literal) and where[2].value == 0):
         return None
     return where[1] if operands(makers, where[0], FINITE) == (where[1],) else None
-
-
-def summed(eqn: Eqn, x: Atom, m: Var, zero: bool) -> list[Eqn]:
-    """The equations of the sum. Where 0 stood for a maximum that is not finite, it is exp(m)."""
-    op = ReduceSumExp(eqn.op.axes)  # type: ignore[attr-defined]
-    if not zero:
-        return [replace(eqn, op=op, inputs=(x,))]
-    made = [Eqn(op, (x,), (Var(eqn.outs[0].type),), eqn.source)]
-    for other, inputs in ((FINITE, (m,)), (EXP, (m,))):
-        made.append(Eqn(other, inputs, tuple(map(Var, other.infer(m.type))), eqn.source))
-    s, test, exp = (each.outs[0] for each in made)
-    return [*made, replace(eqn, op=WHERE, inputs=(test, s, exp))]

@@ -349,7 +349,7 @@ class Rows:
         return found
 
     def packed(self, loop: Loop) -> list[Work]:
-        """Sums of exponentials over long rows, which take in all neighbours of a thread at once."""
+        """Folds over long rows that take in all neighbours of a thread at once."""
         if not (self.plan.resident or self.pack == 1 or self.ragged):
             found = [w for w in self.gathered(loop) if words.takes_several(w, self.row)]
             self.said.packed = {w: f"{words.state_of(w)}_of" for w in found}

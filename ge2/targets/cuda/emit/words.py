@@ -65,7 +65,12 @@ FOLDS = frozenset((
 ))
 # fmt: on
 FIRST = {word: word for word in ("cast", "pair", "random", "index", "sort")} | {"near": "fold"}
-EXPS = frozenset(("exps", "no_exps", "exp_of", "add_exps", "take_exps", "sum_of_exps"))
+EXPS = ("exps", "no_exps", "exp_of", "add_exps", "take_exps", "sum_of_exps")
+STATES = {
+    **dict.fromkeys(EXPS, "exps"),
+    **dict.fromkeys((each.replace("exp", "deviation") for each in EXPS), "deviations"),
+    "take_deviation": "deviations",
+}
 KINDS = {"f32": "float", "f64": "float", "bool": "bool"}
 
 
@@ -93,8 +98,8 @@ def header(name: str, suffix: str) -> str:
     word = name.split("_")[0]
     if word in FIRST:
         return FIRST[word]
-    if name in EXPS:
-        return "exps"
+    if name in STATES:
+        return STATES[name]
     subject = subjects().get(name, "basic")
     if name == "complex" or suffix in ("c64", "c128"):
         return "complex" if subject == "basic" else "complex_maths"
@@ -435,7 +440,7 @@ def state_type(w: Work) -> str:
 
 def state_bytes(w: Work) -> int:
     size = dtype_of(w).itemsize
-    return max(16, size + 8) if indexed(w) else size if is_number(w) else 3 * size
+    return max(16, size + 8) if indexed(w) else size * op_of(w).lowering.numbers
 
 
 def start(w: Work) -> str:
@@ -467,8 +472,11 @@ def taken_in(w: Work, mine: str, value: str, index: str) -> str:
     if indexed(w):
         of = near(w, f"ge2_{op_of(w).name}_next({{0}}, {{1}}, {{2}})")
         return f"{mine} = {expression(of, [mine, value, index], dtype, dtype)};"
+    lowering = op_of(w).lowering
+    if lowering.take:
+        return f"{mine} = {expression(lowering.take, [mine, value], dtype, dtype)};"
     if not is_number(w):
-        value = expression(op_of(w).lowering.lift, [value, index], dtype, dtype)
+        value = expression(lowering.lift, [value, index], dtype, dtype)
     return f"{mine} = {merged_text(w, mine, value)};"
 
 
@@ -484,10 +492,10 @@ def start_at(w: Work, places: str) -> str:
 
 
 def takes_several(w: Work, row: Sequence[int]) -> bool:
-    """True if a state over a row takes in several elements for less than one by one: it looks once
-    for the largest of them.
+    """True if a state over a row takes in several elements for less than one by one, which looks
+    once for the largest of them, or has their mean first.
     """
-    return not (is_number(w) or indexed(w)) and w.over <= set(row)
+    return not indexed(w) and bool(op_of(w).lowering.several) and w.over <= set(row)
 
 
 def neighbours(w: Work, name: str) -> Text:
@@ -497,8 +505,8 @@ def neighbours(w: Work, name: str) -> Text:
 
 def taken_together(w: Work, name: str) -> Text:
     """The statement that takes them in."""
-    mine = state_of(w)
-    return Text(f"{mine} = ge2_take_exps_{SUFFIX[dtype_of(w)]}({mine}, {name});")
+    mine, several = state_of(w), op_of(w).lowering.several
+    return Text(f"{mine} = {several}_{SUFFIX[dtype_of(w)]}({mine}, {name});")
 
 
 def merge(w: Work, value: str, function: str, in_place: bool = False) -> Merge:

@@ -32,9 +32,9 @@ from ge2.ops.graphs.control import Cond
 from ge2.ops.graphs.loops import ScanLoop
 from ge2.ops.graphs.region import Region, Resident, Windows, spread_out
 from ge2.ops.graphs.while_loop import WhileLoop
+from ge2.ops.reduce import ReduceDeviations, ReduceSumExp
 from ge2.passes import TIDY
 from ge2.passes.context import Context, run
-from ge2.passes.folds import ReduceSumExp
 from ge2.passes.indices import Wrap
 from ge2.passes.take_to_mask import Index
 from ge2.targets.cuda.limits import Chip
@@ -46,6 +46,7 @@ from ge2.targets.cuda.tuning import Rule
 from ge2.trace.stage import strong_op
 
 CONTROL: Final = (ScanLoop, WhileLoop, Cond)
+HELD_APART: Final = (ReduceSumExp, ReduceDeviations)  # whose states are no numbers
 
 
 @final
@@ -203,7 +204,7 @@ def possible(eqn: Eqn, elements: int) -> None:
         raise Unwritten("it reads windows, whose elements are one in memory")
     if op.is_view and all(isinstance(a, Var) for a in eqn.inputs):
         return
-    known = (isinstance(op, (*FOLDS, DotGeneral)) and not isinstance(op, ReduceSumExp)) or (
+    known = (isinstance(op, (*FOLDS, DotGeneral)) and not isinstance(op, HELD_APART)) or (
         isinstance(op, POINTS) and spoken(eqn)
     )
     if not (known or op.is_view):

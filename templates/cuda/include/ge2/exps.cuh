@@ -35,21 +35,10 @@
     /* not a number where `most` is not finite, as exp(inf - inf) is */ \
     GE2_FN T ge2_sum_of_exps_##t(ge2_exps_##t a) { \
         return a.sum * ge2_exp_##t(a.from - a.most) + (a.most - a.most); \
-    } \
-    /* that of team.cuh, with the warps' sums merged by lanes: a merge takes two exps, and all threads would do 31 */ \
+    } \ \
     template <int SIZE, int BLOCK, bool AGAIN = true, class Merge> \
     GE2_FN ge2_exps_##t ge2_team_fold(ge2_exps_##t mine, Merge merge) { \
-        for (int bit = (SIZE < 32 ? SIZE : 32) / 2; bit; bit /= 2) mine = merge(mine, ge2_lane_across(mine, bit)); \
-        if constexpr (SIZE > 32) { \
-            __shared__ T room[BLOCK / 32 * 3]; \
-            ge2_exps_##t *of_warps = (ge2_exps_##t *)room; \
-            if constexpr (AGAIN) __syncthreads(); \
-            if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32] = mine; \
-            __syncthreads(); \
-            mine = of_warps[threadIdx.x / SIZE * (SIZE / 32) + threadIdx.x % (SIZE / 32)]; \
-            for (int bit = SIZE / 64; bit; bit /= 2) mine = merge(mine, ge2_lane_across(mine, bit)); \
-        } \
-        return mine; \
+        return ge2_team_fold_by_lanes<SIZE, BLOCK, AGAIN>(mine, merge); \
     }
 
 GE2_EXPS(f32, float, -3.402823466e38f)

@@ -31,6 +31,22 @@ GE2_FN S ge2_team_fold(S mine, Merge merge) {
     return mine;
 }
 
+/* The same, with the warps' values merged by lanes, where a merge is long: all threads would do 31 of them. */
+template <int SIZE, int BLOCK, bool AGAIN, class S, class Merge>
+GE2_FN S ge2_team_fold_by_lanes(S mine, Merge merge) {
+    for (int bit = (SIZE < 32 ? SIZE : 32) / 2; bit; bit /= 2) mine = merge(mine, ge2_lane_across(mine, bit));
+    if constexpr (SIZE > 32) {
+        __shared__ __align__(16) unsigned char room[BLOCK / 32 * sizeof(S)];
+        S *of_warps = (S *)room;
+        if constexpr (AGAIN) __syncthreads();
+        if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32] = mine;
+        __syncthreads();
+        mine = of_warps[threadIdx.x / SIZE * (SIZE / 32) + threadIdx.x % (SIZE / 32)];
+        for (int bit = SIZE / 64; bit; bit /= 2) mine = merge(mine, ge2_lane_across(mine, bit));
+    }
+    return mine;
+}
+
 /* The same for threads that stand COLUMNS apart: a block of BLOCK threads is BLOCK / COLUMNS rows of them. */
 template <int COLUMNS, int BLOCK, class S, class Merge>
 GE2_FN S ge2_column_fold(S mine, Merge merge) {
