@@ -29,7 +29,7 @@ from ge2.ops.pointlike import Pointlike
 from ge2.ops.random import Draw
 from ge2.ops.reduce import Reduce, ReduceDeviations, ReduceMax, ReduceSum, ReduceSumExp, kept
 from ge2.ops.shape import BroadcastInDim, Concatenate, Reshape, Slice
-from ge2.passes.context import NOTHING, Context, ShortSums
+from ge2.passes.context import NOTHING, Context, Fusion, ShortSums
 
 # -------- Folds over all pairs of elements of small arrays: of points and centres, of bodies that
 # attract each other.
@@ -472,13 +472,13 @@ EXP, SUB, FINITE, DIV = (BY_NAME[name] for name in ("exp", "sub", "is_finite", "
 
 def online_sums(graph: Graph, context: Context = NOTHING) -> Graph:
     """The graph with such sums over long rows as folds of x alone."""
-    long = context.tuning.fusion.row
-    makers = makers_of(graph)
+    fusion, makers = context.tuning.fusion, makers_of(graph)
     found, beside = set[Var](), dict[Var, list[Eqn]]()
     for e in graph.eqns:
-        if not isinstance(e.op, ReduceSum) or folded(e) <= long:
+        if not isinstance(e.op, ReduceSum) or folded(e) <= min(fusion.row, fusion.column):
             continue
-        if made := summed_exps(e, makers) or summed_squares(e, makers):
+        made = summed_exps(e, makers) if folded(e) > fusion.row else None
+        if made := made or summed_squares(e, makers, fusion):
             found.add(e.outs[0])
             beside.setdefault(made[0], []).extend(made[1])
     if not found:
@@ -518,8 +518,13 @@ def summed_exps(eqn: Eqn, makers: Makers) -> tuple[Var, list[Eqn]] | None:
     return m, [*made, replace(eqn, op=WHERE, inputs=(test, s, exp))]
 
 
-def summed_squares(eqn: Eqn, makers: Makers) -> tuple[Var, list[Eqn]] | None:
-    """The sum of x, and the equation beside it, where an equation sums (x - mean x)^2."""
+def summed_squares(eqn: Eqn, makers: Makers, fusion: Fusion) -> tuple[Var, list[Eqn]] | None:
+    """The sum of x, and the equation beside it, where an equation sums (x - mean x)^2 over long rows
+    or columns.
+    """
+    columns = eqn.inputs[0].type.ndim - 1 not in eqn.op.axes  # type: ignore[attr-defined]
+    if folded(eqn) <= (fusion.column if columns else fusion.row):
+        return None
     factors = operands(makers, eqn.inputs[0], SQUARE) or operands(makers, eqn.inputs[0], MUL)
     if not factors or factors[0] is not factors[-1] or eqn.outs[0].type.dtype in HALF:
         return None
