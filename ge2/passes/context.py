@@ -36,7 +36,10 @@ class Fusion:
     # elements that the whole axes of a region may span, so that a row of them stays in cache
     row: int = 1 << 16
     block: int = 1 << 15  # the same where no axis is left that could be cut
-    column: int = 1 << 10  # elements of a column that its threads do not keep
+    # elements of a row, and bytes of an array by columns, beyond which what lies about the mean
+    # would be read again for it
+    row_again: int = 1 << 15
+    columns_again: int = 1 << 25
     folding: int = 160  # equations of a region that folds
     members: int = 640  # of one that does not: compilers spill for less than arrays cost
     # equations that an array which is read or stored is as long as: compilers keep its address and

@@ -475,7 +475,7 @@ def online_sums(graph: Graph, context: Context = NOTHING) -> Graph:
     fusion, makers = context.tuning.fusion, makers_of(graph)
     found, beside = set[Var](), dict[Var, list[Eqn]]()
     for e in graph.eqns:
-        if not isinstance(e.op, ReduceSum) or folded(e) <= min(fusion.row, fusion.column):
+        if not isinstance(e.op, ReduceSum):
             continue
         made = summed_exps(e, makers) if folded(e) > fusion.row else None
         if made := made or summed_squares(e, makers, fusion):
@@ -522,8 +522,9 @@ def summed_squares(eqn: Eqn, makers: Makers, fusion: Fusion) -> tuple[Var, list[
     """The sum of x, and the equation beside it, where an equation sums (x - mean x)^2 over long rows
     or columns.
     """
-    columns = eqn.inputs[0].type.ndim - 1 not in eqn.op.axes  # type: ignore[attr-defined]
-    if folded(eqn) <= (fusion.column if columns else fusion.row):
+    x = eqn.inputs[0].type
+    columns = x.ndim - 1 not in eqn.op.axes  # type: ignore[attr-defined]
+    if (x.nbytes <= fusion.columns_again) if columns else (folded(eqn) <= fusion.row_again):
         return None
     factors = operands(makers, eqn.inputs[0], SQUARE) or operands(makers, eqn.inputs[0], MUL)
     if not factors or factors[0] is not factors[-1] or eqn.outs[0].type.dtype in HALF:

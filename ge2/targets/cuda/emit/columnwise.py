@@ -37,6 +37,9 @@ class Lanes:
         self.problem, self.chip, axes = problem, chip, problem.axes
         self.tuning = chip.tuning.columns
         self.crossed = crosses(problem, over, chip)
+        # registers limit the threads of a multiprocessor: one wave is to be that many
+        states = (words.op_of(w).lowering for w in problem.folded)
+        self.limited = self.crossed or any(state.numbers > 1 for state in states)
         self.narrow = None if self.crossed else narrow(problem, over, chip)
         self.over = [a for a in sorted(axes.sizes) if a in over]
         kept = [a for a in sorted(axes.sizes) if a not in over]
@@ -148,10 +151,10 @@ class Lanes:
 
     @property
     def threads(self) -> int:
-        """Threads that keep a multiprocessor busy; where they compute, as many as have registers for
-        what they keep of their columns.
+        """Threads that keep a multiprocessor busy; where they compute, or a fold's state is several
+        numbers, as many as have registers for what they keep of their columns.
         """
-        if not self.crossed:
+        if not self.limited:
             return self.chip.threads
         read = self.said.read_in(list(self.root.everything()))
         kept = sum(p.var.type.dtype.itemsize for p in read if self.of_columns(p))
@@ -160,7 +163,8 @@ class Lanes:
         each = kept * self.pack // 4 + sum(beside) + len(beside) * self.tuning.address
         each += self.tuning.others
         whole = self.chip.registers // (each * self.tuning.block) * self.tuning.block
-        return max(min(whole, self.tuning.computing), self.tuning.block)
+        most = self.tuning.computing if self.crossed else self.chip.threads
+        return max(min(whole, most), self.tuning.block)
 
     def of_columns(self, p: Param) -> bool:
         """True if an array has another element for another column."""
@@ -254,7 +258,7 @@ class Lanes:
             problem.region.kind, problem.text, tuple(self.places.arguments.values()), (),
             self.block if self.over or not self.columns else self.columns, self.grid, tuple(fixed), 0,
             len(problem.region.graph.eqns), tuple(self.said.helpers), self.block,
-            self.threads // self.block if self.crossed else 1, template=f"cuda/{template}.cu.jinja", view=view,
+            self.threads // self.block if self.limited else 1, template=f"cuda/{template}.cu.jinja", view=view,
         )  # fmt: skip
         return Kernels((main, *self.partials.kernels()), self.partials.temps)
 
