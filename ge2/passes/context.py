@@ -38,8 +38,8 @@ class Fusion:
     block: int = 1 << 15  # the same where no axis is left that could be cut
     # elements of a row, and bytes of an array by columns, beyond which what lies about the mean
     # would be read again for it
-    row_again: int = 1 << 15
-    columns_again: int = 1 << 25
+    row_again: int = 3 << 14
+    columns_again: int = 1 << 24
     folding: int = 160  # equations of a region that folds
     members: int = 640  # of one that does not: compilers spill for less than arrays cost
     # equations that an array which is read or stored is as long as: compilers keep its address and

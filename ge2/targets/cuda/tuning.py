@@ -40,6 +40,17 @@ class Persistent:
     block: Rule = Rule(False, 1 << 13, 1 << 17, 1 << 15)
     grid: Rule = Rule(True, 1 << 22, 3 << 23, 1 << 21, product=16, kept=0.5)
     equations: int = 256  # of a kernel, about: compilers take their time for long ones
+    # what a prediction is made of: seconds until the threads of a block have met, all blocks have,
+    # and a launch has followed another, elementwise or one that folds; operations in a second of a
+    # block, and of all; for how many a product counts whose operands a grid reads, or a launch
+    met: float = 0.15e-6
+    all_met: float = 1.15e-6
+    launched: float = 0.95e-6
+    folded: float = 1.4e-6
+    of_block: float = 45e9
+    of_grid: float = 2.5e12
+    of_launch: float = 2
+    surely: float = 0.9  # of the other's time that is predicted, for launches to be taken
     room: int = 60 << 10  # bytes of shared memory: every GPU since Turing has them
     live: float = 0.4  # of the L2 cache, which others use too, for values of a grid
     alone: int = 1 << 14  # operations of a round from which on blocks share its rows

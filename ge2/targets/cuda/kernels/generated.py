@@ -48,6 +48,7 @@ from ge2.targets.cuda.persistent.steps import (
     on_all_blocks,
     quick,
     taken_in,
+    together,
 )
 
 # -------- Generated CUDA: every family writes the launches of a step, given where its arrays are.
@@ -445,6 +446,15 @@ class CudaResident(Cuda):
             return (Variant(name, fit(op, caps.chip, self.steps)),)
         except Unwritten as why:
             return (Variant(name, refusal=str(why)),)
+
+    def is_ranked(self, problem: Problem, caps: Caps | None) -> bool:
+        return self.steps is not None
+
+    def seconds(self, problem: Problem, variant: Variant, caps: Caps) -> float | None:
+        fit, op = variant.plan, problem.op
+        if not isinstance(fit, Fit) or fit.trial is None or not isinstance(op, Resident):
+            return None
+        return together(op, fit.trial.waits, caps.chip.tuning.persistent)
 
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Kernels:
         (ins, outs), op, fit = problem.arrays, problem.op, variant.plan

@@ -17,6 +17,7 @@ from ge2.ir import Atom, Eqn, Op, Var
 from ge2.ops.attention.ops import FusedAttention, FusedBackward
 from ge2.ops.dot import DotGeneral
 from ge2.ops.graphs.contraction import is_contraction, of_steps, steps_of
+from ge2.ops.graphs.region import Resident
 from ge2.targets.cuda.device import Caps
 from ge2.targets.cuda.emit.special_reductions import Kernels
 from ge2.targets.cuda.kernels.gemm import (
@@ -43,6 +44,7 @@ from ge2.targets.cuda.kernels.products import (
     multiple,
 )
 from ge2.targets.cuda.limits import Chip
+from ge2.targets.cuda.persistent.steps import one_by_one
 from ge2.targets.cuda.products import Contraction
 from ge2.targets.cuda.products.tensor_cores import (
     OF_GROUPS,
@@ -479,8 +481,12 @@ class Apart(Cuda):
         return True
 
     def seconds(self, problem: Problem, variant: Variant, caps: Caps) -> float | None:
-        """Of products and what is between them: the library's products, and the bytes of regions."""
-        op = problem.op
+        """Of products and what is between them: the library's products, and the bytes of regions; of
+        loops their launches.
+        """
+        op, tuning = problem.op, caps.chip.tuning
+        if isinstance(op, Resident):
+            return one_by_one(op, tuning.launches.recorded, tuning.persistent)
         if isinstance(op, FusedAttention | FusedBackward):
             return sum(product_and_rest(e, caps) for e in op.jaxpr.eqns)
         if not is_contraction(op):

@@ -53,8 +53,10 @@ from ge2.targets.cuda.persistent.nodes import (
     Rounds,
     Stage,
     Statement,
+    Waits,
     named,
     threads,
+    waits_of,
 )
 from ge2.targets.cuda.persistent.plan import Plan
 from ge2.targets.cuda.persistent.reads import Folds, Handed
@@ -82,22 +84,25 @@ TAKEN: Final = (
 class Trial:
     """A persistent kernel for arrays in C order, which tells how much memory it takes.
 
-    `keeps`: threads of its block would keep a matrix, if they had room for it.
+    `keeps`: threads of its block would keep a matrix, if they had room for it. `waits`: how often
+    threads do, where that is known.
     """
 
     kernels: Kernels
     keeps: bool = False
+    waits: Waits | None = None
 
     @staticmethod
     def in_block(graph: Graph, chip: Chip) -> Trial:
         """That of one block. Unwritten if no block does the graph."""
         writer = Writer(graph, *in_order(graph), chip)
-        return Trial(writer.kernels(), writer.asked)
+        return Trial(writer.kernels(), writer.asked, writer.waits)
 
     @staticmethod
     def on_grid(graph: Graph, chip: Chip) -> Trial:
         """That of all blocks. Unwritten if no grid does the graph, or a library does it better."""
-        return Trial(on_grid(graph, *in_order(graph), chip, Grid.of(graph, chip, True)))
+        writer, kernels = on_grid(graph, *in_order(graph), chip, Grid.of(graph, chip, True))
+        return Trial(kernels, waits=writer.waits)
 
     @property
     def shared(self) -> int:
@@ -120,7 +125,7 @@ def resident_kernel(
     elif trial is not None and not trial.keeps and in_order(graph) == (ins, outs):
         return trial.kernels
     if op.grid:
-        return on_grid(graph, ins, outs, chip, Grid.of(graph, chip))
+        return on_grid(graph, ins, outs, chip, Grid.of(graph, chip))[1]
     spare = chip.most - (trial or Trial.in_block(graph, chip)).shared
     return Writer(graph, ins, outs, chip, spare, parts, op.rows).kernels()
 
@@ -133,15 +138,17 @@ def in_order(graph: Graph) -> tuple[Operands, Operands]:
     return tuple(ins), tuple(outs)
 
 
-def on_grid(graph: Graph, ins: Operands, outs: Operands, chip: Chip, grid: Grid) -> Kernels:
-    """The kernel of all blocks together: planned until it is known whose elements other threads
+def on_grid(
+    graph: Graph, ins: Operands, outs: Operands, chip: Chip, grid: Grid
+) -> tuple[Writer, Kernels]:
+    """The kernel of all blocks together, and who wrote it: planned until it is known whose elements other threads
     read, and how blocks share those of products.
     """
     foreign = set[str]()
     while True:
-        found = Writer(graph, ins, outs, chip, grid=grid, foreign=foreign).kernels_of_grid()
-        if found is not None:
-            return found
+        writer = Writer(graph, ins, outs, chip, grid=grid, foreign=foreign)
+        if (found := writer.kernels_of_grid()) is not None:
+            return writer, found
 
 
 @final
@@ -190,6 +197,7 @@ class Writer:
         self.looked: set[str] = set()  # arrays that some threads may still look at, to decide
         self.registers, self.spare = self.tuning.pieces if spare else 0, spare
         self.asked = False  # whether a matrix could be kept, given room
+        self.waits: Waits | None = None  # of threads, in all rounds
         for taken_ in TAKEN:
             self.plan.label(taken_)
 
@@ -226,6 +234,7 @@ class Writer:
         matrices += [line for t in tiles for line in (*t.head(), t.own(self.threads))]
         matrices += [line for k in self.kept for line in loading(k, self.reader)]
         matrices += [line for k in self.spread_out for line in k.loading(self.reader)]
+        self.waits = waits_of(nodes)
         body = self.nodes(nodes)
         while body and body[-1] == BARRIER:
             body.pop()
