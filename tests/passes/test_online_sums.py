@@ -1,4 +1,6 @@
-"""Sums of exponentials beside the maximum of long rows: one fold, as right as two."""
+"""Sums of exponentials beside the maximum of long rows, and of squares beside the mean: one fold,
+as right as two.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ from ge2.passes.folds import online_sums
 from tests.together import needs_compiler
 
 # a row of more than so many elements is long
-SHORT = replace(TUNING, fusion=replace(TUNING.fusion, row=64))
+SHORT = replace(TUNING, fusion=replace(TUNING.fusion, row=64, row_again=64, columns_again=1 << 10))
 
 
 def softmax(x: Any, axis: int = -1) -> Any:
@@ -114,3 +116,86 @@ def test_which_sums_are_such() -> None:
         lambda x: np.exp(x.max(1, keepdims=True) - x).sum(1),
     ):
         assert "reduce_sum_exp" not in names(other, x)
+
+
+# -------- Squares beside the mean.
+
+
+def standardised(x: Any) -> Any:
+    m = x.mean(1, keepdims=True)
+    return (x - m) / np.sqrt(np.mean((x - m) ** 2, 1, keepdims=True) + 1e-5)
+
+
+VARIANCES = {
+    "rows": lambda x: x.var(1),
+    "columns": lambda x: x.var(0),
+    "all": lambda x: x.var(),
+    "standardised": standardised,
+    "deviations": lambda x: np.std(x, 0, ddof=1),
+    "in groups": lambda x: x[:, :64].reshape(x.shape[0], 4, 16).var((0, 2)),
+    "of what is computed": lambda x: np.exp(x * 1e-3).var(1),
+}
+
+
+@needs_compiler
+@pytest.mark.exhaustive("name", "n", "dtype", "apart", table="variances")
+@pytest.mark.parametrize("apart", [0.0, 1e3])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("name", VARIANCES)
+@pytest.mark.parametrize("n", [65, 1000, 4099])
+def test_variances_are_as_right_as_of_two_reads(
+    name: str, n: int, dtype: Any, apart: float, rng: np.random.Generator
+) -> None:
+    """Against longer floats, elements far from 0, and an outlier that comes first, among them: wrong
+    by no more than the program of two reads and eight units, one for each time that the parts of
+    the 256 threads of a block are merged by twos.
+    """
+    x = rng.standard_normal((130 if name in ("rows", "standardised") else n, n)[:2])[:300]
+    x = (x * 8 + apart).astype(dtype)
+    x[0, 0], x[:, -1] = 1e4, apart
+    f = VARIANCES[name]
+    exact, found = f(x.astype(np.longdouble)), {}
+    for off in ((), ("online_sums",)):
+        with config.using(executor="shim", tuning=(SHORT,), passes_off=off):
+            g = ge2.jit(lambda x: f(x))
+            found[off] = g(x)
+            one = "reduce_deviations" in str(g.lower(x).kernels)
+        assert one != bool(off)
+    unit = np.abs(exact).max() * np.finfo(dtype).eps
+    largest = [float(np.abs(y - exact).max() / unit) for y in found.values()]
+    assert largest[0] <= largest[1] + 8, largest
+
+
+@needs_compiler
+def test_a_variance_of_what_is_constant_is_nothing() -> None:
+    x = np.full((70, 300), np.float32(0.1))
+    with config.using(executor="shim", tuning=(SHORT,)):
+        for axis in (0, 1, None):
+            assert not np.any(ge2.jit(lambda x, axis=axis: x.var(axis))(x))
+
+
+@needs_compiler
+def test_a_variance_of_what_is_not_finite_is_not_a_number() -> None:
+    x = np.zeros((4, 200), np.float32)
+    x[0, 7], x[1, 0], x[2, 199] = np.inf, np.nan, -np.inf
+    with config.using(executor="shim", tuning=(SHORT,)):
+        found = ge2.jit(lambda x: x.var(1))(x)
+    np.testing.assert_array_equal(found, [np.nan, np.nan, np.nan, 0])
+
+
+def test_which_sums_are_variances() -> None:
+    x, short = np.zeros((3, 50_000), np.float32), np.zeros((3, 5000), np.float32)
+    for f in (VARIANCES["rows"], VARIANCES["all"], standardised):
+        assert "reduce_deviations" in names(f, x)
+        assert "reduce_deviations" not in names(f, short)
+    assert "reduce_deviations" in names(
+        VARIANCES["columns"], np.zeros((1 << 13, 1 << 10), np.float32)
+    )
+    for other in (
+        lambda x: ((x - x.mean(1, keepdims=True)) ** 3).sum(1),
+        lambda x: ((x - x.mean()) ** 2).sum(1),
+        lambda x: ((x - (2 * x).mean(1, keepdims=True)) ** 2).sum(1),
+        lambda x: ((x - x.sum(1, keepdims=True) / 49_999) ** 2).sum(1),
+        lambda x: (x**2).sum(1) - x.mean(1) ** 2,
+    ):
+        assert "reduce_deviations" not in names(other, x)

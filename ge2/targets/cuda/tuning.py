@@ -40,11 +40,12 @@ class Persistent:
     block: Rule = Rule(False, 1 << 13, 1 << 17, 1 << 15)
     grid: Rule = Rule(True, 1 << 22, 3 << 23, 1 << 21, product=16, kept=0.5)
     equations: int = 256  # of a kernel, about: compilers take their time for long ones
-    # what a prediction is made of: seconds until the threads of a block have met, all blocks have,
-    # and a launch has followed another, elementwise or one that folds; operations in a second of a
-    # block, and of all; for how many a product counts whose operands a grid reads, or a launch
+    # what a prediction is made of: seconds until the threads of a block have met, all blocks have, the
+    # lanes of all have a product's sums, and a launch has followed another, elementwise or one that
+    # folds; operations in a second of a block, and of all; for how many a launch's product counts
     met: float = 0.15e-6
     all_met: float = 1.15e-6
+    product: float = 1.1e-6
     launched: float = 0.95e-6
     folded: float = 1.4e-6
     of_block: float = 45e9

@@ -47,7 +47,9 @@ from ge2.targets.cuda.tuning import Persistent, Rule
 from ge2.trace.stage import strong_op
 
 CONTROL: Final = (ScanLoop, WhileLoop, Cond)
-ROUND: Final = Context(body=True, gathers=True)  # how the rounds of a loop are fused when they are launched
+ROUND: Final = Context(
+    body=True, gathers=True
+)  # how the rounds of a loop are fused when they are launched
 HELD_APART: Final = (ReduceSumExp, ReduceDeviations)  # whose states are no numbers
 
 
@@ -174,16 +176,21 @@ def iterations(op: Any, rule: Rule) -> None:
 
 def little(eqns: Sequence[Eqn], rule: Rule, what: str, constants: Sequence[Atom] = ()) -> None:
     """Unwritten if equations are too much for who is to do them."""
+    for eqn in eqns:
+        possible(eqn, rule.elements)
+    done = operations(eqns, rule, constants)
+    if done > rule.work:
+        most = count_words(int(rule.work))
+        raise Unwritten(f"{what} has {count_words(int(done))} operations, more than {most}")
+
+
+def operations(eqns: Sequence[Eqn], rule: Rule, constants: Sequence[Atom] = ()) -> float:
+    """The operations of a round: a product of what is the same in all rounds counts as kept."""
     same = set(constants)
     for eqn in eqns:
         if eqn.op.is_view and same.issuperset(eqn.inputs):
             same.update(eqn.outs)
-    for eqn in eqns:
-        possible(eqn, rule.elements)
-    done = sum(work(e, rule.product if same.isdisjoint(e.inputs) else rule.kept) for e in eqns)
-    if done > rule.work:
-        most = count_words(int(rule.work))
-        raise Unwritten(f"{what} has {count_words(int(done))} operations, more than {most}")
+    return sum(work(e, rule.product if same.isdisjoint(e.inputs) else rule.kept) for e in eqns)
 
 
 def constants(op: Any, graph: Graph) -> Sequence[Atom]:
@@ -245,20 +252,23 @@ def together(op: Resident, waits: Waits | None, tuning: Persistent) -> float | N
     """The predicted seconds of steps as one kernel; None where rounds are not counted."""
     if waits is None:
         return None
-    rule = tuning.grid if op.grid else tuning.block
-    done = sum(operations(e, rule) for e in op.graph.eqns)
-    rate = tuning.of_grid if op.grid else tuning.of_block
     met = waits.grid * tuning.all_met + waits.block * tuning.met
-    return met + done / rate
+    return met + sum(worked(e, op.grid, tuning) for e in op.graph.eqns)
 
 
-def operations(eqn: Eqn, rule: Rule) -> float:
-    """The operations of a step, in all rounds; of a grid products count as if all were read."""
+def worked(eqn: Eqn, grid: bool, tuning: Persistent) -> float:
+    """The seconds of a step beside waiting, in all rounds."""
+    rule, rate = (tuning.grid, tuning.of_grid) if grid else (tuning.block, tuning.of_block)
     op = eqn.op
-    if isinstance(op, ScanLoop):
-        return op.length * sum(operations(e, rule) for e in spread(op.body.eqns))
-    product = rule.product if rule.grid else rule.kept
-    return sum(work(e, product) for e in spread([eqn]))
+    if not isinstance(op, ScanLoop):
+        return operations(spread([eqn]), rule) / rate
+    eqns = spread(op.body.eqns)
+    inner = sum(worked(e, grid, tuning) for e in eqns if isinstance(e.op, ScanLoop))
+    sums = (
+        sum(isinstance(e.op, DotGeneral) and e.outs[0].type.size > 1 for e in eqns) if grid else 0
+    )
+    done = operations(eqns, rule, constants(op, op.body)) / rate
+    return op.length * (done + inner + sums * tuning.product)
 
 
 def one_by_one(op: Resident, most: int, tuning: Persistent) -> float | None:

@@ -35,7 +35,7 @@
     /* not a number where `most` is not finite, as exp(inf - inf) is */ \
     GE2_FN T ge2_sum_of_exps_##t(ge2_exps_##t a) { \
         return a.sum * ge2_exp_##t(a.from - a.most) + (a.most - a.most); \
-    } \ \
+    } \
     template <int SIZE, int BLOCK, bool AGAIN = true, class Merge> \
     GE2_FN ge2_exps_##t ge2_team_fold(ge2_exps_##t mine, Merge merge) { \
         return ge2_team_fold_by_lanes<SIZE, BLOCK, AGAIN>(mine, merge); \
