@@ -36,7 +36,7 @@ SIZES = (7, 96, 97, 2000)  # with 96 threads, of which each may have 16 elements
 @pytest.fixture(autouse=True)
 def small_grids() -> Iterator[None]:
     """Nothing is for a block, and a grid has 96 or 128 threads."""
-    with config.using(tuning=(SMALL_GRIDS,)):
+    with config.using(tuning=(SMALL_GRIDS,), prefer=("persistent kernel in CUDA",)):
         yield
 
 

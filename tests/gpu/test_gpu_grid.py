@@ -71,7 +71,7 @@ def bits(x: Any) -> list[bytes]:
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_program(cp: Any, rng: np.random.Generator, name: str, n: int, capture: str) -> None:
     f, x = PROGRAMS[name], rng.standard_normal(n).astype(np.float32)
-    with config.using(capture=capture):
+    with config.using(capture=capture, prefer=("persistent kernel in CUDA",)):
         g = ge2.jit(f)
         y = g(cp.asarray(x))
         assert "grid_kernel" in kernels_of(g)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import final
 
 import numpy as np
@@ -243,3 +244,91 @@ class Wgmma:
     def cost_of(self, tile: WgmmaTile, sums: int) -> float:
         """Returns how long products of so many terms take beside those in other tiles."""
         return tile.long if sums >= self.long else tile.cost
+
+
+@final
+@record
+class MmaTile:
+    """A tile of the result that a block has, and of it its warps, `high` below each other and `broad`
+    beside each other; bytes of terms, and stages of operands in shared memory. `part`: of the rate of
+    tensor cores that it reaches. `pair`: it has sums of two products. `blocks`: of a multiprocessor,
+    which wait for memory by turns, so that sums are in parts where they are fewer.
+    """
+
+    rows: int
+    columns: int
+    high: int
+    broad: int
+    terms: int
+    stages: int
+    part: float
+    group: int = 8  # rows of tiles that are taken at a time, for the L2 cache
+    pair: bool = False
+    blocks: int = 1
+
+    @property
+    def products(self) -> int:
+        return 2 if self.pair else 1
+
+    @property
+    def turned(self) -> MmaTile:
+        """The tile whose rows are the columns of this one."""
+        rows, columns, high, broad = self.columns, self.rows, self.broad, self.high
+        return replace(self, rows=rows, columns=columns, high=high, broad=broad)
+
+    @property
+    def halved(self) -> MmaTile:
+        """A tile of half the columns, which has sums of two products in place of those of one."""
+        return replace(self, columns=self.columns // 2, pair=True)
+
+
+@final
+@record
+class Mma:
+    """Products by the tensor cores of warps."""
+
+    tiles: tuple[MmaTile, ...] = (
+        MmaTile(128, 256, 2, 4, 64, 4, 0.6), MmaTile(128, 128, 2, 4, 64, 4, 0.6), MmaTile(128, 128, 2, 2, 64, 4, 0.59),
+        MmaTile(128, 64, 4, 2, 64, 4, 0.5), MmaTile(64, 64, 2, 2, 64, 4, 0.4),
+    )  # fmt: skip
+    long: int = 256  # terms of a part of a sum at least, where blocks share it,
+    parts: int = 16  # of which it has no more
+    # multiply-adds of half types with sums in float32 that a multiprocessor does in a clock, by compute
+    # capability: of data sheets, the least of a generation; of another generation a cautious guess, so
+    # that a library is not left for it
+    rates: tuple[tuple[int, int], ...] = (
+        (80, 1024),
+        (87, 1024),
+        (90, 1024),
+        (100, 1024),
+        (103, 1024),
+    )
+    unknown: int = 256
+    one_by_one: float = 0.7  # of the rate, for each operand whose elements are read one by one
+    # times the prediction on Hopper where rows are multiples of 16 bytes apart: a library was faster
+    # in all that was measured, so that only a measurement chooses it there
+    doubt: float = 100.0
+    thin: int = 16  # terms: fewer fill no fragment
+    crowded: int = 64  # sums of a thread beside which there is room for elements that are read,
+    held: int = 160  # and so many of these at most
+    words: int = 56  # of arrays that a thread has of a pack, beside which registers do not spill
+    # equations from which on compilers keep to 128 registers and spill some, unless they are told that
+    # two blocks of 128 threads are enough
+    crowd: int = 64
+    # of results with so few rows or columns at most, which wait for memory: terms of 256 bytes. The
+    # smaller ones, two of which a multiprocessor has, are for races: nobody has measured them
+    skinny: tuple[MmaTile, ...] = (
+        MmaTile(64, 16, 4, 1, 256, 4, 0.5), MmaTile(16, 64, 1, 4, 256, 4, 0.5),
+        MmaTile(32, 16, 2, 1, 256, 4, 0.45), MmaTile(16, 32, 1, 2, 256, 4, 0.45),
+    )  # fmt: skip
+    # of results with few rows, whose right operand is made of what is read, or with few columns the
+    # other way round: registers have a stage of it on its way, and those before the first products at
+    # once, which are few and short so that none spill
+    waiting: tuple[MmaTile, ...] = (
+        MmaTile(16, 64, 1, 4, 128, 3, 0.4, blocks=2), MmaTile(32, 64, 1, 4, 128, 3, 0.4, blocks=2),
+        MmaTile(64, 64, 2, 2, 128, 3, 0.4, blocks=2), MmaTile(128, 64, 4, 2, 256, 2, 0.5),
+    )  # fmt: skip
+
+    def rate(self, generation: int) -> int:
+        """Returns the multiply-adds of a multiprocessor in a clock, by its compute capability."""
+        return dict(self.rates).get(generation, self.unknown)

@@ -7,12 +7,11 @@ them, and what is the same in all of CUDA stands where it is used.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import final
 
 from ge2.base.record import record
 from ge2.program import CompilePrice, Concurrent
-from ge2.targets.cuda.tensor_tuning import Attention, Cudnn, Wgmma
+from ge2.targets.cuda.tensor_tuning import Attention, Cudnn, Mma, Wgmma
 
 
 @final
@@ -33,6 +32,25 @@ class Rule:
 
 @final
 @record
+class RoundTimes:
+    """What rounds of a loop are predicted to take: seconds until the threads of a block have met, all
+    blocks have, the lanes of all have a product's sums, and a launch has followed another,
+    elementwise or one that folds; operations in a second, of a block and of all.
+    """
+
+    met: float = 0.15e-6
+    all_met: float = 1.15e-6
+    product: float = 1.1e-6
+    launched: float = 0.95e-6
+    folded: float = 1.4e-6
+    of_block: float = 45e9
+    of_all: float = 2.5e12
+    of_launch: float = 2  # operations that one of a launch's product counts as
+    surely: float = 0.9  # of the other's time that is predicted, for launches to be taken
+
+
+@final
+@record
 class Persistent:
     """The choice of loops that become one kernel, and the work of one block on them."""
 
@@ -40,18 +58,6 @@ class Persistent:
     block: Rule = Rule(False, 1 << 13, 1 << 17, 1 << 15)
     grid: Rule = Rule(True, 1 << 22, 3 << 23, 1 << 21, product=16, kept=0.5)
     equations: int = 256  # of a kernel, about: compilers take their time for long ones
-    # what a prediction is made of: seconds until the threads of a block have met, all blocks have, the
-    # lanes of all have a product's sums, and a launch has followed another, elementwise or one that
-    # folds; operations in a second of a block, and of all; for how many a launch's product counts
-    met: float = 0.15e-6
-    all_met: float = 1.15e-6
-    product: float = 1.1e-6
-    launched: float = 0.95e-6
-    folded: float = 1.4e-6
-    of_block: float = 45e9
-    of_grid: float = 2.5e12
-    of_launch: float = 2
-    surely: float = 0.9  # of the other's time that is predicted, for launches to be taken
     room: int = 60 << 10  # bytes of shared memory: every GPU since Turing has them
     live: float = 0.4  # of the L2 cache, which others use too, for values of a grid
     alone: int = 1 << 14  # operations of a round from which on blocks share its rows
@@ -65,6 +71,7 @@ class Persistent:
     whole: int = 256  # elements from which on all threads of the block fold them into one
     matrix: int = 1 << 12  # numbers of a matrix from which on it is worth keeping
     pieces: int = 17  # of four numbers, that a thread has in registers: 68 of the 128
+    prediction: RoundTimes = RoundTimes()
 
 
 @final
@@ -463,94 +470,6 @@ class MadeOperands:
     handled: float = 3.0  # operations that reading, rounding and storing an element takes
     # times the prediction by warps: two of three that were measured took so much longer
     doubt: float = 1.4
-
-
-@final
-@record
-class MmaTile:
-    """A tile of the result that a block has, and of it its warps, `high` below each other and `broad`
-    beside each other; bytes of terms, and stages of operands in shared memory. `part`: of the rate of
-    tensor cores that it reaches. `pair`: it has sums of two products. `blocks`: of a multiprocessor,
-    which wait for memory by turns, so that sums are in parts where they are fewer.
-    """
-
-    rows: int
-    columns: int
-    high: int
-    broad: int
-    terms: int
-    stages: int
-    part: float
-    group: int = 8  # rows of tiles that are taken at a time, for the L2 cache
-    pair: bool = False
-    blocks: int = 1
-
-    @property
-    def products(self) -> int:
-        return 2 if self.pair else 1
-
-    @property
-    def turned(self) -> MmaTile:
-        """The tile whose rows are the columns of this one."""
-        rows, columns, high, broad = self.columns, self.rows, self.broad, self.high
-        return replace(self, rows=rows, columns=columns, high=high, broad=broad)
-
-    @property
-    def halved(self) -> MmaTile:
-        """A tile of half the columns, which has sums of two products in place of those of one."""
-        return replace(self, columns=self.columns // 2, pair=True)
-
-
-@final
-@record
-class Mma:
-    """Products by the tensor cores of warps."""
-
-    tiles: tuple[MmaTile, ...] = (
-        MmaTile(128, 256, 2, 4, 64, 4, 0.6), MmaTile(128, 128, 2, 4, 64, 4, 0.6), MmaTile(128, 128, 2, 2, 64, 4, 0.59),
-        MmaTile(128, 64, 4, 2, 64, 4, 0.5), MmaTile(64, 64, 2, 2, 64, 4, 0.4),
-    )  # fmt: skip
-    long: int = 256  # terms of a part of a sum at least, where blocks share it,
-    parts: int = 16  # of which it has no more
-    # multiply-adds of half types with sums in float32 that a multiprocessor does in a clock, by compute
-    # capability: of data sheets, the least of a generation; of another generation a cautious guess, so
-    # that a library is not left for it
-    rates: tuple[tuple[int, int], ...] = (
-        (80, 1024),
-        (87, 1024),
-        (90, 1024),
-        (100, 1024),
-        (103, 1024),
-    )
-    unknown: int = 256
-    one_by_one: float = 0.7  # of the rate, for each operand whose elements are read one by one
-    # times the prediction on Hopper where rows are multiples of 16 bytes apart: a library was faster
-    # in all that was measured, so that only a measurement chooses it there
-    doubt: float = 100.0
-    thin: int = 16  # terms: fewer fill no fragment
-    crowded: int = 64  # sums of a thread beside which there is room for elements that are read,
-    held: int = 160  # and so many of these at most
-    words: int = 56  # of arrays that a thread has of a pack, beside which registers do not spill
-    # equations from which on compilers keep to 128 registers and spill some, unless they are told that
-    # two blocks of 128 threads are enough
-    crowd: int = 64
-    # of results with so few rows or columns at most, which wait for memory: terms of 256 bytes. The
-    # smaller ones, two of which a multiprocessor has, are for races: nobody has measured them
-    skinny: tuple[MmaTile, ...] = (
-        MmaTile(64, 16, 4, 1, 256, 4, 0.5), MmaTile(16, 64, 1, 4, 256, 4, 0.5),
-        MmaTile(32, 16, 2, 1, 256, 4, 0.45), MmaTile(16, 32, 1, 2, 256, 4, 0.45),
-    )  # fmt: skip
-    # of results with few rows, whose right operand is made of what is read, or with few columns the
-    # other way round: registers have a stage of it on its way, and those before the first products at
-    # once, which are few and short so that none spill
-    waiting: tuple[MmaTile, ...] = (
-        MmaTile(16, 64, 1, 4, 128, 3, 0.4, blocks=2), MmaTile(32, 64, 1, 4, 128, 3, 0.4, blocks=2),
-        MmaTile(64, 64, 2, 2, 128, 3, 0.4, blocks=2), MmaTile(128, 64, 4, 2, 256, 2, 0.5),
-    )  # fmt: skip
-
-    def rate(self, generation: int) -> int:
-        """Returns the multiply-adds of a multiprocessor in a clock, by its compute capability."""
-        return dict(self.rates).get(generation, self.unknown)
 
 
 @final

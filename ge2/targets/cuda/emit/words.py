@@ -65,11 +65,10 @@ FOLDS = frozenset((
 ))
 # fmt: on
 FIRST = {word: word for word in ("cast", "pair", "random", "index", "sort")} | {"near": "fold"}
-EXPS = ("exps", "no_exps", "exp_of", "add_exps", "take_exps", "sum_of_exps")
-STATES = {
-    **dict.fromkeys(EXPS, "exps"),
-    **dict.fromkeys((each.replace("exp", "deviation") for each in EXPS), "deviations"),
-    "take_deviation": "deviations",
+STATES = {  # of several numbers, by the functions of their headers
+    name.replace("X", one): f"{one}s"
+    for one in ("exp", "deviation")
+    for name in ("Xs", "no_Xs", "X_of", "add_Xs", "take_X", "take_Xs", "sum_of_Xs")
 }
 KINDS = {"f32": "float", "f64": "float", "bool": "bool"}
 
@@ -95,16 +94,13 @@ def headers(text: str) -> tuple[str, ...]:
 @cache
 def header(name: str, suffix: str) -> str:
     name = name.removeprefix("near_")
-    word = name.split("_")[0]
-    if word in FIRST:
-        return FIRST[word]
-    if name in STATES:
-        return STATES[name]
+    if found := STATES.get(name) or FIRST.get(name.split("_")[0]):
+        return found
     subject = subjects().get(name, "basic")
     if name == "complex" or suffix in ("c64", "c128"):
         return "complex" if subject == "basic" else "complex_maths"
     if subject == "special":
-        return "special"
+        return subject
     return "fold" if name in FOLDS else KINDS.get(suffix, "integer")
 
 
@@ -492,9 +488,7 @@ def start_at(w: Work, places: str) -> str:
 
 
 def takes_several(w: Work, row: Sequence[int]) -> bool:
-    """True if a state over a row takes in several elements for less than one by one, which looks
-    once for the largest of them, or has their mean first.
-    """
+    """True if a state over a row takes in several elements for less than one by one."""
     return not indexed(w) and bool(op_of(w).lowering.several) and w.over <= set(row)
 
 

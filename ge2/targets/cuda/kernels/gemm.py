@@ -44,7 +44,7 @@ from ge2.targets.cuda.products import Contraction, contraction, tight
 from ge2.targets.cuda.products.made import Making
 from ge2.targets.cuda.products.tensor_cores import TYPES, lying, sums_of, tiles_of
 from ge2.targets.cuda.products.tensor_epilogue import Epilogue, RegionEpilogue
-from ge2.targets.cuda.tuning import MmaTile
+from ge2.targets.cuda.tensor_tuning import MmaTile
 
 # -------- What the families of products on tensor cores have in common: a bare product, and one
 # that a region goes on with, by kernels of one or the other kind.

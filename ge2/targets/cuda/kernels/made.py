@@ -45,8 +45,7 @@ from ge2.targets.cuda.products.warp_groups import (
     stages_of,
     unmade_by_groups,
 )
-from ge2.targets.cuda.tensor_tuning import WgmmaTile
-from ge2.targets.cuda.tuning import Mma, MmaTile
+from ge2.targets.cuda.tensor_tuning import Mma, MmaTile, WgmmaTile
 
 SMALL: Final = "it is a small product"
 

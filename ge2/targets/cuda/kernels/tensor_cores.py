@@ -71,9 +71,8 @@ from ge2.targets.cuda.products.warp_groups import (
     stages_of,
     unfit,
 )
-from ge2.targets.cuda.tensor_tuning import WgmmaTile
-from ge2.targets.cuda.tuning import Mma as Tuning
-from ge2.targets.cuda.tuning import MmaTile
+from ge2.targets.cuda.tensor_tuning import Mma as Tuning
+from ge2.targets.cuda.tensor_tuning import MmaTile, WgmmaTile
 
 # -------- Matrix products on tensor cores of compute capability 8.0 and newer, of operands that lie
 # anyhow: bare, or with the elementwise work on their result.

@@ -43,7 +43,7 @@ from ge2.targets.cuda.persistent import Trial
 from ge2.targets.cuda.persistent.nodes import FOLDS, Unwritten, Waits
 from ge2.targets.cuda.persistent.rows import split
 from ge2.targets.cuda.persistent.values import POINTS, spoken
-from ge2.targets.cuda.tuning import Persistent, Rule
+from ge2.targets.cuda.tuning import Persistent, RoundTimes, Rule
 from ge2.trace.stage import strong_op
 
 CONTROL: Final = (ScanLoop, WhileLoop, Cond)
@@ -252,47 +252,50 @@ def together(op: Resident, waits: Waits | None, tuning: Persistent) -> float | N
     """The predicted seconds of steps as one kernel; None where rounds are not counted."""
     if waits is None:
         return None
-    met = waits.grid * tuning.all_met + waits.block * tuning.met
+    times = tuning.prediction
+    met = waits.grid * times.all_met + waits.block * times.met
     return met + sum(worked(e, op.grid, tuning) for e in op.graph.eqns)
 
 
 def worked(eqn: Eqn, grid: bool, tuning: Persistent) -> float:
     """The seconds of a step beside waiting, in all rounds."""
-    rule, rate = (tuning.grid, tuning.of_grid) if grid else (tuning.block, tuning.of_block)
+    times = tuning.prediction
+    if grid:
+        rule, rate, sums = tuning.grid, times.of_all, times.product
+    else:
+        rule, rate, sums = tuning.block, times.of_block, 0.0
     op = eqn.op
     if not isinstance(op, ScanLoop):
         return operations(spread([eqn]), rule) / rate
     eqns = spread(op.body.eqns)
     inner = sum(worked(e, grid, tuning) for e in eqns if isinstance(e.op, ScanLoop))
-    sums = (
-        sum(isinstance(e.op, DotGeneral) and e.outs[0].type.size > 1 for e in eqns) if grid else 0
-    )
+    products = sum(isinstance(e.op, DotGeneral) and e.outs[0].type.size > 1 for e in eqns)
     done = operations(eqns, rule, constants(op, op.body)) / rate
-    return op.length * (done + inner + sums * tuning.product)
+    return op.length * (done + inner + products * sums)
 
 
 def one_by_one(op: Resident, most: int, tuning: Persistent) -> float | None:
     """The predicted seconds of steps as launches, of which the host gives none while they run; None
     if it would: they are more than `most`, or a number on the GPU decides.
     """
-    launches, seconds = launched(op.graph.eqns, tuning)
-    return None if launches > most else seconds / tuning.surely
+    launches, seconds = launched(op.graph.eqns, tuning.prediction)
+    return None if launches > most else seconds / tuning.prediction.surely
 
 
-def launched(eqns: Sequence[Eqn], tuning: Persistent) -> tuple[float, float]:
+def launched(eqns: Sequence[Eqn], times: RoundTimes) -> tuple[float, float]:
     """How many launches equations are, infinitely many where that is not known, and their seconds."""
     launches, seconds = 0.0, 0.0
     for e in eqns:
         if isinstance(e.op, ScanLoop):
-            inner = launched(fuse(e.op.body, ROUND).eqns, tuning)
+            inner = launched(fuse(e.op.body, ROUND).eqns, times)
             launches, seconds = launches + e.op.length * inner[0], seconds + e.op.length * inner[1]
         elif isinstance(e.op, CONTROL):
             return math.inf, math.inf
         elif not e.op.is_view:
             inside = spread([e])
             folds = any(isinstance(each.op, (*FOLDS, DotGeneral)) for each in inside)
-            done = sum(work(each, tuning.of_launch) for each in inside)
-            seconds += (tuning.folded if folds else tuning.launched) + done / tuning.of_grid
+            done = sum(work(each, times.of_launch) for each in inside)
+            seconds += (times.folded if folds else times.launched) + done / times.of_all
             launches += 1
     return launches, seconds
 

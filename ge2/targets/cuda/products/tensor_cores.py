@@ -18,8 +18,8 @@ from ge2.targets.cuda.limits import Chip
 from ge2.targets.cuda.products import Along, Contraction
 from ge2.targets.cuda.products.made import Made, Making, Source
 from ge2.targets.cuda.products.tensor_epilogue import Epilogue
-from ge2.targets.cuda.tensor_tuning import Wgmma, WgmmaTile
-from ge2.targets.cuda.tuning import MmaTile, Parts
+from ge2.targets.cuda.tensor_tuning import MmaTile, Wgmma, WgmmaTile
+from ge2.targets.cuda.tuning import Parts
 
 # -------- What kernels of products on tensor cores have in common: which products they are for, how
 # batches are told, and the names of sizes.
