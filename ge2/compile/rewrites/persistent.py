@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final, final
 
-from ge2.choice.choose import Choice, choose
+from ge2.choice.choose import Candidate, Choice, choose
 from ge2.choice.problem import Problem, prefs
 from ge2.codegen.layout import plain
 from ge2.codegen.text import Operand
@@ -262,7 +262,7 @@ class Sweep:
             outs = tuple(a for a in body.outputs if isinstance(a, Var))
             return Eqn(Resident(body, rows, self.rule.grid), body.inputs, outs, source, choice)
         if len(steps) == 1:
-            self.kept[steps[0]] = choice
+            self.kept[steps[0]] = replace(choice, refused=(*choice.refused, *slower(choice)))
         return None
 
     def choice(self, steps: Sequence[Eqn], rows: int) -> Choice:
@@ -277,6 +277,18 @@ class Sweep:
         found = choose(Problem.of(one, "cuda", in_order), self.caps, prefs(), self.catalog)
         before = [c for e in steps if e in self.kept for c in self.kept[e].refused]
         return replace(found, refused=(*before, *found.refused))
+
+
+def slower(choice: Choice) -> list[Candidate]:
+    """The candidates that were predicted to take longer, with that as the reason, for people."""
+    least = choice.taken.predicted
+    if choice.by != "predicted" or least is None:
+        return []
+    return [
+        replace(c, refusal=f"predicted {c.predicted * 1e6:.3g} us, launches {least * 1e6:.3g}")
+        for c in choice.others
+        if c.predicted is not None
+    ]
 
 
 def in_order(role: str, i: int, a: Atom) -> Operand:

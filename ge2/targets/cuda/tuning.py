@@ -35,7 +35,8 @@ class Rule:
 class RoundTimes:
     """What rounds of a loop are predicted to take: seconds until the threads of a block have met, all
     blocks have, the lanes of all have a product's sums, and a launch has followed another,
-    elementwise or one that folds; operations in a second, of a block and of all.
+    elementwise or one that folds; operations in a second, of a block and of all, and bytes that a block
+    reads again.
     """
 
     met: float = 0.15e-6
@@ -45,6 +46,7 @@ class RoundTimes:
     folded: float = 1.4e-6
     of_block: float = 45e9
     of_all: float = 2.5e12
+    of_reads: float = 50e9
     of_launch: float = 2  # operations that one of a launch's product counts as
     surely: float = 0.9  # of the other's time that is predicted, for launches to be taken
 

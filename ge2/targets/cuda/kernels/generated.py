@@ -434,27 +434,36 @@ class CudaResident(Cuda):
 
     def __init__(self, steps: Steps | None = None) -> None:
         self.steps = steps
+        self.tried = dict[Resident, Variant]()  # of one pass, which asks again for its explanations
 
     def variants(self, problem: Problem, caps: Caps) -> tuple[Variant, ...]:
         op = problem.op
         assert isinstance(op, Resident)
+        if op in self.tried:
+            return (self.tried[op],)
+        found = self.variant(op, caps.chip)
+        if self.steps is not None:
+            self.tried[op] = found
+        return (found,)
+
+    def variant(self, op: Resident, chip: Chip) -> Variant:
         rows = f"blocks share {op.rows} rows" if op.rows else "one block"
         name = "all blocks together" if op.grid else rows
         if self.steps is None:  # it was found to fit
-            return (Variant(name),)
+            return Variant(name)
         try:
-            return (Variant(name, fit(op, caps.chip, self.steps)),)
+            return Variant(name, fit(op, chip, self.steps))
         except Unwritten as why:
-            return (Variant(name, refusal=str(why)),)
+            return Variant(name, refusal=str(why))
 
     def is_ranked(self, problem: Problem, caps: Caps | None) -> bool:
         return self.steps is not None
 
     def seconds(self, problem: Problem, variant: Variant, caps: Caps) -> float | None:
         fit, op = variant.plan, problem.op
-        if not isinstance(fit, Fit) or fit.trial is None or not isinstance(op, Resident):
+        if not isinstance(fit, Fit) or not isinstance(op, Resident):
             return None
-        return together(op, fit.trial.waits, caps.chip.tuning.persistent)
+        return together(op, fit, caps.chip)
 
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Kernels:
         (ins, outs), op, fit = problem.arrays, problem.op, variant.plan

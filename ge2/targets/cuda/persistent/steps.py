@@ -23,6 +23,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final, final
 
+from ge2.base.arrays import FLOAT32
 from ge2.base.record import record
 from ge2.base.source import count_words, size_words
 from ge2.ir import ArrayType, Atom, Eqn, Graph, Op, Var, has_effect
@@ -248,30 +249,46 @@ def count(eqns: Sequence[Eqn]) -> int:
 # matrix with a vector, and rounds of conjugate gradients, of 32 to 1024 elements along an axis.
 
 
-def together(op: Resident, waits: Waits | None, tuning: Persistent) -> float | None:
+def together(op: Resident, fit: Fit, chip: Chip) -> float | None:
     """The predicted seconds of steps as one kernel; None where rounds are not counted."""
+    tuning, waits = chip.tuning.persistent, fit.waits
     if waits is None:
         return None
-    times = tuning.prediction
+    times, each = tuning.prediction, -(-op.rows // chip.multiprocessors) if op.rows else 1
     met = waits.grid * times.all_met + waits.block * times.met
-    return met + sum(worked(e, op.grid, tuning) for e in op.graph.eqns)
+    eqns = op.graph.eqns if fit.part is None else fit.part.eqns
+    seconds = by_all_blocks if op.grid else by_block
+    return met + each * sum(seconds(e, tuning) for e in eqns)
 
 
-def worked(eqn: Eqn, grid: bool, tuning: Persistent) -> float:
-    """The seconds of a step beside waiting, in all rounds."""
-    times = tuning.prediction
-    if grid:
-        rule, rate, sums = tuning.grid, times.of_all, times.product
-    else:
-        rule, rate, sums = tuning.block, times.of_block, 0.0
-    op = eqn.op
+def by_all_blocks(eqn: Eqn, tuning: Persistent) -> float:
+    """The seconds of a step beside waiting, in all rounds: all blocks keep parts of matrices."""
+    times, rule, op = tuning.prediction, tuning.grid, eqn.op
     if not isinstance(op, ScanLoop):
-        return operations(spread([eqn]), rule) / rate
+        return operations(spread([eqn]), rule) / times.of_all
     eqns = spread(op.body.eqns)
-    inner = sum(worked(e, grid, tuning) for e in eqns if isinstance(e.op, ScanLoop))
+    inner = sum(by_all_blocks(e, tuning) for e in eqns if isinstance(e.op, ScanLoop))
     products = sum(isinstance(e.op, DotGeneral) and e.outs[0].type.size > 1 for e in eqns)
-    done = operations(eqns, rule, constants(op, op.body)) / rate
-    return op.length * (done + inner + products * sums)
+    done = operations(eqns, rule, constants(op, op.body)) / times.of_all
+    return op.length * (done + inner + products * times.product)
+
+
+def by_block(eqn: Eqn, tuning: Persistent) -> float:
+    """The same of one block, which reads a large matrix again where threads do not keep it."""
+    times, op = tuning.prediction, eqn.op
+    if not isinstance(op, ScanLoop):
+        return operations(spread([eqn]), tuning.block) / times.of_block
+    eqns, same = spread(op.body.eqns), constants(op, op.body)
+    inner = sum(by_block(e, tuning) for e in eqns if isinstance(e.op, ScanLoop))
+    done = operations(eqns, tuning.block) / times.of_block
+    read = [
+        work(e) * a.type.dtype.itemsize
+        for e in eqns
+        if isinstance(e.op, DotGeneral) and not keeps_matrix(e, op, tuning.kept)
+        for a in e.inputs
+        if a in same and a.type.size >= tuning.matrix
+    ]
+    return op.length * (done + inner + sum(read) / times.of_reads)
 
 
 def one_by_one(op: Resident, most: int, tuning: Persistent) -> float | None:
@@ -307,11 +324,13 @@ def launched(eqns: Sequence[Eqn], times: RoundTimes) -> tuple[float, float]:
 @record
 class Fit:
     """Steps that one kernel may be: its graph, and that kernel for arrays in C order, unless blocks
-    share its rows.
+    share its rows; how often threads wait; and what a block does of each row, where they share them.
     """
 
     body: Graph
     trial: Trial | None = None
+    waits: Waits | None = None
+    part: Graph | None = None
 
 
 def on_all_blocks(body: Graph, chip: Chip) -> Fit:
@@ -336,7 +355,7 @@ def roomy(body: Graph, trial: Trial, chip: Chip) -> Fit:
     if trial.shared > room:
         has, most = size_words(trial.shared), size_words(room)
         raise Unwritten(f"its values take {has} of shared memory, more than {most}")
-    return Fit(body, trial)
+    return Fit(body, trial, trial.waits)
 
 
 def by_rows(body: Graph, rows: int, chip: Chip) -> Fit:
@@ -356,8 +375,7 @@ def by_rows(body: Graph, rows: int, chip: Chip) -> Fit:
         raise Unwritten(
             f"an iteration has {count_words(int(done))} operations of a block, more than {count_words(most)}"
         )
-    in_block(one, chip)
-    return Fit(body)
+    return Fit(body, waits=in_block(one, chip).waits, part=one)
 
 
 def quick(eqn: Eqn, alone: int) -> None:
@@ -369,7 +387,11 @@ def quick(eqn: Eqn, alone: int) -> None:
 
 
 def keeps_matrix(eqn: Eqn, loop: Any, most: int) -> bool:
-    """True if the threads of a block can keep the matrix of a product over all iterations."""
+    """True if the threads of a block can keep the matrix of a product over all iterations: float32
+    alone is kept.
+    """
+    if not isinstance(eqn.op, DotGeneral) or eqn.inputs[0].type.dtype != FLOAT32:
+        return False
     consts = loop.body.inputs[: loop.consts]
-    found = [a for a in eqn.inputs if isinstance(eqn.op, DotGeneral) and a in consts]
+    found = [a for a in eqn.inputs if a in consts]
     return bool(found) and sum(v.type.size for v in consts) <= most
