@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from ge2.targets.cuda.device import Failed
 
 
+ELEMENTWISE: Final = "cuda/pointwise.cu.jinja"
 NAMES: Final = frozenset(family.name for family in FAMILIES)
 
 
@@ -71,6 +72,30 @@ class Around:
     scope: str = ""
     failed: Failed | None = None
     tight: bool = False
+
+
+@final
+class Order:
+    """The order in which launches go through arrays of more than so many bytes: an elementwise one
+    that begins where the one before has ended finds the end of what that read, or wrote, in the cache.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.arrays = set[str]()
+        self.back = False  # whether the last one went backwards
+
+    def of(
+        self, kernels: tuple[CudaKernel, ...], arrays: Mapping[str, int]
+    ) -> tuple[CudaKernel, ...]:
+        """The kernels of a step of arrays of so many bytes."""
+        large = {name for name, nbytes in arrays.items() if nbytes > self.most}
+        if not large:
+            return kernels
+        simple = len(kernels) == 1 and kernels[0].template == ELEMENTWISE
+        self.back = simple and not self.back and not large.isdisjoint(self.arrays)
+        self.arrays = large
+        return (replace(kernels[0], backwards=True),) if self.back else kernels
 
 
 class StepAssembler(Assembler):
@@ -95,6 +120,7 @@ class StepAssembler(Assembler):
         self.kernels = ProgramKernels()
         self.written: dict[object, tuple[Choice, Kernels]] = {}
         self.loose: dict[str, int] = {}
+        self.order = Order(device.limits.l2 // 2)
 
     @property
     def inside(self) -> bool:
@@ -304,12 +330,19 @@ class KernelStep(CudaStep):
         self.choice = choice
         self.temps = [self.need(nbytes) for nbytes in found.temps]
         self.results, self.of_library = step.eqn.outs, found.library is not None
-        for kernel in found.kernels:
+        kernels = assembler.order.of(found.kernels, self.arrays())
+        for kernel in kernels:
             self.add_kernel(kernel, not self.launches and found.library is None)
-        if found.kernels:
-            self.made.append(self.record(choice, found.kernels))
+        if kernels:
+            self.made.append(self.record(choice, kernels))
         if found.library is not None:
             self.add_library(found.library)
+
+    def arrays(self) -> dict[str, int]:
+        """The bytes of the arrays that the step reads and makes, by what holds them."""
+        eqn, assembler = self.step.eqn, self.assembler
+        found = (a for a in (*eqn.inputs, *eqn.outs) if isinstance(a, Var) and not a.type.weak)
+        return {assembler.holder(assembler.buffer(v)): v.type.nbytes for v in found}
 
     def add_kernel(self, kernel: CudaKernel, full: bool) -> None:
         """The launch of a kernel; `full`: the operations of the step are counted as its own."""

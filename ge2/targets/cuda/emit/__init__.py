@@ -91,6 +91,7 @@ class CudaKernel:
     text: str = ""  # the whole source, in place of what a template prints,
     file: str = ""  # and the user's file that it stands in
     bundle: Bundle | None = None  # what it does for several at once
+    backwards: bool = False  # the first of its blocks does what is last
 
     @property
     def title(self) -> str:
@@ -202,6 +203,7 @@ def bare(source: str) -> str:
 
 OWN: Final = ("array", "result", "size")  # kinds of arguments that each member has for itself
 WHOLE: Final = re.compile(r"\b(?:gridDim|blockIdx)\.(\w)\b")
+BLOCK: Final = re.compile(r"\bblockIdx\.(\w)\b")
 TOGETHER: Final = re.compile(r"\b(?:cooperative_groups|ge2_grid_\w+)\b")
 # headers whose functions ask for the number of a block, which only the text of a kernel is told
 ASKING: Final = ("grid", "order")
@@ -220,7 +222,8 @@ def axis_of(grid: Sequence[int]) -> int:
 
 def can_be_bundled(kernel: CudaKernel, code: str) -> bool:
     """True for a kernel whose blocks are told apart by their numbers alone."""
-    fixed = kernel.foreign or kernel.together or kernel.text or kernel.sides or kernel.bundle
+    k = kernel
+    fixed = k.foreign or k.together or k.text or k.sides or k.bundle or k.backwards
     mapped = any(a.mapped for a in kernel.arguments)
     asked = any(f'"ge2/{name}.cuh"' in code for name in ASKING)
     asked = asked or any(WHOLE.search(each) for each in kernel.helpers)
@@ -349,6 +352,13 @@ PARTS = {
 }
 
 
+def from_the_end(body: str) -> tuple[tuple[str, ...], str]:
+    """A kernel's body whose first block does what is last, and the lines that declare its number."""
+    axes = sorted({found[1] for found in BLOCK.finditer(body)})
+    lines = [f"const int block_{a} = gridDim.{a} - 1 - blockIdx.{a};" for a in axes]
+    return tuple(lines), BLOCK.sub(r"block_\1", body)
+
+
 @final
 @record
 class Around:
@@ -385,6 +395,8 @@ class Source:
         waits = k.lets and not (k.bundle.member if k.bundle else k).in_turns(code)
         declared, half = selection(k.bundle, code) if k.bundle else ((), None)
         body = of_member(body, k.bundle) if k.bundle else body
+        if k.backwards:
+            declared, body = from_the_end(body)
         parameters = k.parameters.replace(EXCLUSIVE, "") if waits else k.parameters
         return Around(
             headers_of("\n".join((parameters, helpers, code))),
@@ -446,7 +458,8 @@ def same_code(source: Source) -> str:
         k.parameters,
         *(f"{each.name} = {each.value}" for each in k.fixed),
     ]
-    return "\n".join([*head, *k.helpers, str(k.lets), *nested(k.body), k.template, *coded(k.view)])
+    how = str(k.lets), "backwards" if k.backwards else ""
+    return "\n".join([*head, *k.helpers, *how, *nested(k.body), k.template, *coded(k.view)])
 
 
 # -------- Divisors of several numbers: a root is made with its inverse, any other with its reciprocal.
