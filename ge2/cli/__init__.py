@@ -407,6 +407,7 @@ class Look:
     ) -> None:
         self.function: Any = function if hasattr(function, "lower") else ge2.jit(function)
         self.args, self.kwargs = args, kwargs
+        self.on_gpu = False  # whether its arrays are there
 
     def traced(self) -> Any:
         """The function's trace; no kernel is made for it."""

@@ -127,16 +127,10 @@ def run_tune(options: argparse.Namespace) -> int:
 def tuned(options: argparse.Namespace) -> Tuned:
 
     with config.using(executor=options.executor or config.executor, tune="cached"):
-        on_gpu = options.executor is None and usual() == "cuda"
-        look = named(options, drawn() if on_gpu else None)
-        with place("cuda" if on_gpu else "cpu")[1]():
+        look, there = placed(options)
+        with there():
             executable = look.lowered().executable
             return tune(executable, options.budget, on_stderr, options.again)
-
-
-def drawn() -> Any:
-
-    return Drawn(place("cuda")[0])
 
 
 def entry_data(entry: Entry) -> dict[str, Any]:
@@ -261,6 +255,20 @@ def place(where: str) -> tuple[Callable[[Any], Any], Callable[[], Any]]:
         return lambda x: x, nullcontext
     device = cuda.current_gpu()
     return partial(upload, device), device.here
+
+
+def placed(
+    options: argparse.Namespace, arch: str = "", run: bool = False
+) -> tuple[Look, Callable[[], Any]]:
+    """The function with arguments where `ge2.jit` would have them on this machine, on the GPU, if
+    there is one and neither an executor nor an architecture is asked for; and what makes that the
+    current device. `run`: the arguments are to be arrays elsewhere, too.
+    """
+    where = "cpu" if options.executor or arch else usual()
+    put, there = place(where)
+    look = named(options, Drawn(put) if run or where == "cuda" else None)
+    look.on_gpu = where == "cuda"
+    return look, there
 
 
 class Drawn:
@@ -410,14 +418,11 @@ def explain_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_explain(options: argparse.Namespace) -> int:
     with config.using(executor=options.executor or config.executor):
-        found = of(named(options, drawn_reasons() if options.time else None), options)
+        look, there = placed(options, options.arch, options.time)
+        with there():
+            found = of(look, options)
     deliver(text_of(found, options), options.output)
     return 0
-
-
-def drawn_reasons() -> Callable[[Any], Any]:
-    """A function that makes arrays of types: on the GPU, if there is one."""
-    return Drawn(place(usual())[0])
 
 
 def of(look: Look, options: argparse.Namespace) -> Explanation:

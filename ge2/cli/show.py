@@ -15,6 +15,7 @@ from ge2.base.errors import Ge2Error
 from ge2.base.record import record
 from ge2.base.source import count_words, size_words, table
 from ge2.cli import Look, add_executor, add_function, add_output, columns, deliver, named
+from ge2.cli.kernels import placed
 from ge2.compile import compile_graph, how_to_make, stand_in
 from ge2.compile.executable import Executable
 from ge2.program.records import PLACES, KernelRecord, cut, places
@@ -23,6 +24,7 @@ from ge2.targets.cuda.assemble import CudaAssembler
 from ge2.targets.cuda.emit import Source
 from ge2.targets.cuda.emulator import OfflineDevice, limits_of
 from ge2.targets.cuda.limits import slow_products
+from ge2.targets.cuda.load.gpu import current_gpu
 from ge2.targets.cuda.load.nvrtc import Binary, Order, compile_all
 
 # -------- `ge2 show FILE.py:function --args ...`: what a function becomes, from its graph to the
@@ -67,10 +69,11 @@ def show_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_show(options: argparse.Namespace) -> int:
-    look = named(options)
     with config.using(executor=options.executor or config.executor):
+        look, there = placed(options)
         stages = STAGES | {"choice": partial(choice, every=options.all)}
-        shown = {name: stages[name](look) for name in chosen(options.stage)}
+        with there():
+            shown = {name: stages[name](look) for name in chosen(options.stage)}
     if options.json:
         text = json.dumps({name: each.data for name, each in shown.items()}, indent=1)
     else:
@@ -115,7 +118,7 @@ def words_of(text: str, changed: bool, last: str) -> str:
 
 def after_each(look: Look) -> Iterator[tuple[str, str, bool]]:
     """Each pass of the pipeline, the graph after it, and whether that is another."""
-    entry, device = look.traced().entry, stand_in()
+    entry, device = look.traced().entry, current_gpu() if look.on_gpu else stand_in()
     before = str(entry.graph)
     how = how_to_make(entry.title, device, writes=entry.writes, iotas=entry.iotas())
     for name, graph in how.stages(entry.graph):
