@@ -126,6 +126,17 @@ def after_one(region: Region) -> list[int]:
     return sorted({*late, *for_them_alone(region, late)}) if few else []
 
 
+def is_shared(region: Region) -> bool:
+    """True if nothing but what is done with each element of their results comes after reductions, all
+    over the same axes: then blocks may share the rows of a few columns.
+    """
+    eqns = region.graph.eqns
+    folds = [n for n, e in enumerate(eqns) if isinstance(e.op, Reduce | ArgReduce)]
+    left = {axes_of(region, n) - folded(region, n) for n in folds}
+    late = {m for n in folds for m in behind(region, n)}
+    return len(left) == 1 and all({axes_of(region, n)} == left for n in late)
+
+
 def repeats(region: Region, long: int) -> bool:
     """True if a long reduction is the same for all rows, each of which would do it again before
     one of its own.

@@ -30,6 +30,7 @@ from ge2.targets.cuda.emit.split_region import (
     after_one,
     inhabited,
     is_divisible,
+    is_shared,
     regional,
     variants,
 )
@@ -139,6 +140,8 @@ class CudaRegion(CudaWays):
             return speed.of(problem, passes=1.5, launches=2)
         if not variant.name.startswith("columns"):
             return speed.of(problem, passes=1 + spread(problem) / max(bytes_of(problem), 1))
+        if is_shared(op):
+            return speed.of(problem, launches=2)
         busy = min(1.0, kept * tuning.column / caps.limits.threads)
         return speed.of(problem, passes=1 / max(busy, 1e-6), rate=max(busy, 1e-6))
 
