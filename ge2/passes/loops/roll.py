@@ -17,20 +17,16 @@ from dataclasses import field
 from itertools import pairwise
 from typing import Any, final
 
-import numpy as np
-
 from ge2.base.record import computed, mutable
-from ge2.base.source import Source, logger
+from ge2.base.source import logger
 from ge2.ir import Atom, Eqn, Graph, GraphOp, Literal, Op, Var
 from ge2.ops.dot import DotGeneral
-from ge2.ops.elementwise import ConvertElementType
 from ge2.ops.graphs.loops import RepeatLoop
 from ge2.ops.pointlike import Pointlike
 from ge2.ops.reduce import ArgReduce, Reduce
 from ge2.ops.shape import (
     Barrier,
     BroadcastInDim,
-    Constant,
     Iota,
     Reshape,
     Rev,
@@ -40,7 +36,7 @@ from ge2.ops.shape import (
     inverse,
 )
 from ge2.passes.context import NOTHING, Context, Rolling
-from ge2.passes.loops.rolled_to_scan import along_first, row
+from ge2.passes.loops.rolled_to_scan import along_first, as_array, as_rows
 from ge2.trace.stage import strong as on_arrays
 
 # ------------------------------------------------------------------------------------------- price
@@ -288,32 +284,9 @@ def rolled(
                     if several > 1:
                         return loop.by(several)
                     loop = loop.from_product(last - first - skipped)
+                    loop = loop.from_least_carried(start + last)
                     return loop.in_turns(tuning).rolled()
     return None
-
-
-def as_rows(atoms: Sequence[Atom], tables: list[Eqn], source: Source | None) -> Sequence[Atom]:
-    """The values that every iteration reads; numbers as rows of an array, whose equations are
-    added.
-    """
-    numbers = [a.value for a in atoms if isinstance(a, Literal)]
-    if not numbers:
-        return atoms
-    op = Constant.of(np.array(numbers, atoms[0].type.dtype))
-    table, outs = Var(op.infer()[0]), [Var(a.type) for a in atoms]
-    tables.append(Eqn(op, (), (table,), source))
-    for t, out in enumerate(outs):
-        tables += row(table, t, out, source)
-    return outs
-
-
-def as_array(atom: Atom, tables: list[Eqn], source: Source | None) -> Atom:
-    """A value that every iteration reads; a Python number as an array, whose equation is added."""
-    if not atom.type.weak:
-        return atom
-    op = ConvertElementType(atom.type.dtype)
-    tables.append(Eqn(op, (atom,), (Var(op.infer(atom.type)[0]),), source))
-    return tables[-1].outs[0]
 
 
 @final
@@ -385,6 +358,33 @@ class Rounds:
         loop = self.other(self.start + made[0], self.period, count)
         alike = count > 1 and loop.read() and len(loop.carries) == 1
         return loop if alike else self
+
+    def from_least_carried(self, stop: int) -> Rounds:
+        """The same loop on a GPU, up to an equation, as of the place in a round where the fewest bytes are
+        carried: what is carried are arrays, which a round writes and the next one reads.
+        """
+        if self.cache is None or self.count < 3 or isinstance(self.round(0)[0].op, DotGeneral):
+            return self
+        carried = self.carried()
+        turn = min(range(self.period), key=carried.__getitem__)
+        if 4 * carried[turn] > 3 * carried[0]:
+            return self
+        start = self.start + turn
+        loop = self.other(start, self.period, (stop - start) // self.period)
+        return loop if loop.read() else self
+
+    def carried(self) -> list[int]:
+        """The bytes that rounds carry, if they began at each of their equations."""
+        made, last = dict[Atom, int](), dict[Atom, int]()
+        for n, e in enumerate((*self.round(0), *self.round(1), *self.round(2))):
+            last.update((a, n) for a in e.inputs if a in made)
+            made.update(dict.fromkeys(e.outs, n))
+        found = [0] * self.period
+        for v, n in last.items():
+            for c in range(max(made[v] + 1, self.period), min(n, made[v] + self.period) + 1):
+                if c < 2 * self.period:
+                    found[c - self.period] += v.type.nbytes
+        return found
 
     def in_turns(self, tuning: Rolling) -> Rounds:
         """The loop of so many iterations at once that all arrays which they read in turns are the same

@@ -16,6 +16,8 @@ from functools import partial
 from itertools import groupby
 from typing import final
 
+import numpy as np
+
 from ge2.base.record import record
 from ge2.base.source import Source
 from ge2.ir import (
@@ -33,10 +35,11 @@ from ge2.ir import (
     renamed,
     without_dead_code,
 )
+from ge2.ops.elementwise import ConvertElementType
 from ge2.ops.graphs.loops import RepeatLoop, ScanLoop, apart, stacked
 from ge2.ops.pointlike import Pointlike
 from ge2.ops.reduce import Reduce
-from ge2.ops.shape import BroadcastInDim, Concatenate, Reshape, Rev, Slice, Transpose
+from ge2.ops.shape import BroadcastInDim, Concatenate, Constant, Reshape, Rev, Slice, Transpose
 from ge2.passes.context import NOTHING, Context
 from ge2.passes.loops import after_first, trim
 
@@ -90,6 +93,30 @@ def thin(op: Slice, shape: Dims) -> int:
     cut = [i for i, n in enumerate(shape) if (op.start[i], op.stop[i]) != (0, n)]
     single = len(cut) == 1 and op.stop[cut[0]] == op.start[cut[0]] + 1
     return cut[0] if single and set(op.step) == {1} else -1
+
+
+def as_rows(atoms: Sequence[Atom], tables: list[Eqn], source: Source | None) -> Sequence[Atom]:
+    """The values that every iteration reads; numbers as rows of an array, whose equations are
+    added.
+    """
+    numbers = [a.value for a in atoms if isinstance(a, Literal)]
+    if not numbers:
+        return atoms
+    op = Constant.of(np.array(numbers, atoms[0].type.dtype))
+    table, outs = Var(op.infer()[0]), [Var(a.type) for a in atoms]
+    tables.append(Eqn(op, (), (table,), source))
+    for t, out in enumerate(outs):
+        tables += row(table, t, out, source)
+    return outs
+
+
+def as_array(atom: Atom, tables: list[Eqn], source: Source | None) -> Atom:
+    """A value that every iteration reads; a Python number as an array, whose equation is added."""
+    if not atom.type.weak:
+        return atom
+    op = ConvertElementType(atom.type.dtype)
+    tables.append(Eqn(op, (atom,), (Var(op.infer(atom.type)[0]),), source))
+    return tables[-1].outs[0]
 
 
 def row(base: Var, at: int, out: Var, source: Source | None) -> list[Eqn]:

@@ -37,6 +37,7 @@ from ge2.ops.reduce import ReduceDeviations, ReduceSumExp
 from ge2.passes import TIDY
 from ge2.passes.context import Context, run
 from ge2.passes.fuse import fuse
+from ge2.passes.moves_inside import moves_inside
 from ge2.passes.indices import Wrap
 from ge2.passes.take_to_mask import Index
 from ge2.targets.cuda.limits import Chip
@@ -304,7 +305,7 @@ def launched(eqns: Sequence[Eqn], times: RoundTimes) -> tuple[float, float]:
     launches, seconds = 0.0, 0.0
     for e in eqns:
         if isinstance(e.op, ScanLoop):
-            inner = launched(fuse(e.op.body, ROUND).eqns, times)
+            inner = launched(moves_inside(fuse(e.op.body, ROUND)).eqns, times)
             launches, seconds = launches + e.op.length * inner[0], seconds + e.op.length * inner[1]
         elif isinstance(e.op, CONTROL):
             return math.inf, math.inf
