@@ -172,7 +172,8 @@ class Moves:
     """
 
     readers: int = 3  # kernels that each read the parts, and compute what is made of them
-    small: int = 1 << 18  # elements of a join that is one kernel only to save launches
+    small: int = 1 << 18  # elements of a join that is one kernel only to save a launch,
+    several: int = 1 << 24  # or two and more
     columns: int = (
         4  # elements of a part along the last axis, at most, of a join that is one kernel
     )

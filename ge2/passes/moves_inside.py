@@ -224,7 +224,10 @@ class Sweep:
             return True
         # else it saves launches alone: parts are written, in wide accesses, where they belong,
         # but for columns of a few elements that are side by side
-        small = eqn.outs[0].type.size <= self.tuning.small or self.are_columns(eqn)
+        op = eqn.op
+        more = [n for n in (*op.low, *op.high) if n] if isinstance(op, Pad) else eqn.inputs[1:]
+        most = self.tuning.several if len(more) > 1 else self.tuning.small
+        small = eqn.outs[0].type.size <= most or self.are_columns(eqn)
         return small and any(self.expands(x) or self.repeats(x) for x in eqn.inputs)
 
     def are_columns(self, eqn: Eqn) -> bool:

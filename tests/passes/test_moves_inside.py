@@ -441,3 +441,21 @@ def test_arrays_of_no_elements_leave_no_memory_unwritten(f: Any) -> None:
             del junk
             for y, w in zip(*map(ge2.tree.leaves, (compiled(x, z), f(x, z))), strict=True):
                 np.testing.assert_array_equal(y, w)
+
+
+def test_a_large_array_is_one_kernel_where_that_saves_several_launches() -> None:
+    """Its sides would be launches of their own; one side is written while the rest is."""
+    x = ge2.ShapeDtypeStruct((1024, 1024), np.float32)
+
+    def framed(x: F) -> F:
+        return np.pad(x[1:-1, 1:-1] * 2, 1)
+
+    def below(x: F) -> F:
+        return np.pad(x[1:] * 2, ((0, 1), (0, 0)))
+
+    def bordered(x: F) -> F:
+        return np.concatenate([x[:1] * 2, x[1:-1] * 3, x[-1:] * 4])
+
+    for f, left in ((framed, 0), (below, 1), (bordered, 0)):
+        graph = run((*TIDY, fuse), ge2.make_jaxpr(f)(x).graph)
+        assert moves(graph) == 1 and moves(moves_inside(graph)) == left

@@ -37,8 +37,8 @@ from ge2.ops.reduce import ReduceDeviations, ReduceSumExp
 from ge2.passes import TIDY
 from ge2.passes.context import Context, run
 from ge2.passes.fuse import fuse
-from ge2.passes.moves_inside import moves_inside
 from ge2.passes.indices import Wrap
+from ge2.passes.moves_inside import moves_inside
 from ge2.passes.take_to_mask import Index
 from ge2.targets.cuda.limits import Chip
 from ge2.targets.cuda.persistent import Trial
