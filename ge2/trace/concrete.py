@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import gc
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -222,6 +223,8 @@ def given(trace: Trace, var: Var, x: Tracer, use: str) -> Any:
 
 
 def refuse(trace: Trace, var: Var, x: Tracer, use: str) -> NoReturn:
+    if use == "bool" and is_stored():
+        use = "array"  # an array of booleans takes the truth of what it is given
     name = trace.names.get(var, "an argument")
     unknown = f"not known while {trace.title} is traced"
     why = f"that is {unknown}" if x.atom is var else f"it depends on {name}, which is {unknown}"
@@ -251,6 +254,16 @@ def fix_of(x: Tracer, use: str, root: Var | None = None, lost: bool = False) -> 
     if label and use == "bool" and x.type.weak and x.type.dtype == np.bool_:  # Python's, so a flag
         fix = f"{static_argument(label)}, or {fix}"
     return fix + STOPPED if lost and asks_for_number(found) else fix
+
+
+def is_stored() -> bool:
+    """True if the user's line writes into an array, as `a[i] = x` and `a[i] |= x` do."""
+    from ge2.base.source import expression  # here: only errors pay for it
+
+    found = expression()
+    node = found.node if found is not None else None
+    target = node.target if isinstance(node, ast.AugAssign) else node
+    return isinstance(target, ast.Subscript) and isinstance(target.ctx, ast.Store)
 
 
 def in_numpy() -> bool:

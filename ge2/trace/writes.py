@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import wraps
 from threading import Lock, local
@@ -321,6 +321,7 @@ EMPTY: Final = (
 # may be kept for later calls; if that is not enough either, they are traced in a third trace
 GIVEN: Final = (
     "array", "asarray", "asanyarray", "ascontiguousarray", "eye", "identity", "arange", "linspace",
+    "logspace", "geomspace", "indices", "tri", "fromfunction", "meshgrid", "tile", "repeat", "diag",
 )  # fmt: skip
 JOINERS: Final = ("r_", "c_")
 # functions of `math`, by their names in NumPy and in scipy.special where those are others
@@ -345,7 +346,7 @@ OF_REAL_ARRAYS: Final = (
 _here = local()  # `turn`: which trace of a function this thread makes after the first
 _lock = Lock()
 _threads: list[int] = []  # as many as trace so
-_originals: dict[tuple[ModuleType, str], Any] = {}
+_replaced: list[tuple[dict[str, Any], str, Any, Any]] = []  # names, a name, what it was, and is
 TURNS: Final = (1, 2)
 
 
@@ -369,17 +370,22 @@ def for_user() -> bool:
 
 
 @contextmanager
-def making_traced(number: int) -> Iterator[None]:
+def making_traced(number: int, users: Iterable[dict[str, Any]]) -> Iterator[None]:
     """Inside, NumPy's functions that make an array from no traced one make a traced one, where a
     function of the user's calls them in this thread; other threads and libraries get what they
-    always get. `number`: of the turn, which says of which functions.
+    always get. `number`: of the turn, which says of which functions. `users`: the names of modules of
+    the user's, among which `from numpy import zeros` has bound some.
     """
     with _lock:
         _threads.append(1)
         if len(_threads) == 1:
             for (module, name), instead in replacements().items():
-                _originals[module, name] = getattr(module, name)
-                setattr(module, name, instead)
+                replace_name(vars(module), name, instead)
+        instead = {id(original): new for _, _, original, new in _replaced}
+        for names in users:
+            for name, value in list(names.items()):
+                if id(value) in instead:
+                    replace_name(names, name, instead[id(value)])
     _here.turn = number
     try:
         yield
@@ -388,8 +394,31 @@ def making_traced(number: int) -> Iterator[None]:
         with _lock:
             _threads.pop()
             if not _threads:
-                for (module, name), original in _originals.items():
-                    setattr(module, name, original)
+                for names, name, original, instead in _replaced:
+                    if names.get(name) is instead:
+                        names[name] = original
+                _replaced.clear()
+
+
+def replace_name(names: dict[str, Any], name: str, instead: Any) -> None:
+    _replaced.append((names, name, names[name], instead))
+    names[name] = instead
+
+
+def users_namespaces(error: BaseException) -> Iterable[dict[str, Any]]:
+    """The names of the user's modules, and of functions without one through which an error came."""
+    found = []
+    for name, module in list(sys.modules.items()):
+        if type(module) is ModuleType:  # a subclass may load what it stands for
+            file = vars(module).get("__file__")
+            if name == "__main__" or (isinstance(file, str) and not is_of_library(file)):
+                found.append(vars(module))
+    at = error.__traceback__
+    while at is not None:
+        if not is_of_library(at.tb_frame.f_code.co_filename):
+            found.append(at.tb_frame.f_globals)
+        at = at.tb_next
+    return {id(names): names for names in found}.values()
 
 
 def replacements() -> dict[tuple[ModuleType, str], Any]:
