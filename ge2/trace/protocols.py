@@ -108,7 +108,7 @@ class Protocols:
         y = settled(function, args, kwargs, call(*args, **kwargs))
         if out is None:
             return y
-        casting = "no" if function is np.dot else "same_kind"
+        casting = "no" if function == np.dot else "same_kind"
         return written(out, y, function.__name__, exact=True, casting=casting)
 
     def shared_by(

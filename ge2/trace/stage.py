@@ -382,7 +382,10 @@ def called(
 ) -> Iterable[Any]:
     """The function's results; errors of others for a traced value are explained."""
     try:
-        return f(*tracers)
+        results = f(*tracers)
+        if trace.swallowed and trace.refused is not None:
+            raise trace.refused()
+        return results
     except Ge2Error:
         raise
     except Exception as error:

@@ -187,18 +187,18 @@ def settled(function: Any, args: tuple[Any, ...], more: dict[str, Any], y: Any) 
         return as_view(function, args, more, y)
     if function in PARTS:
         return parts(function, args, more, y)
-    if function is np.broadcast_arrays:
+    if function == np.broadcast_arrays:
         if all(z is x for x, z in zip(args, y, strict=True)):
             return y  # NumPy, too, gives back what is of one shape
         pairs = zip(args, y, strict=True)
         return type(y)(
             [as_view(np.broadcast_to, (x, z.shape), {}, z) if is_traced(x) else z for x, z in pairs]
         )
-    if function is np.einsum and is_traced(y) and len(args) == 2 and is_traced(args[1]):
+    if function == np.einsum and is_traced(y) and len(args) == 2 and is_traced(args[1]):
         return y.viewing(
             args[1], lambda base: gnp.einsum(args[0], base, **more), None, None, sure=False
         )
-    if function is np.nan_to_num and not more.get("copy", len(args) < 2 or args[1]):
+    if function == np.nan_to_num and not more.get("copy", len(args) < 2 or args[1]):
         x = args[0] if args else more["x"]
         x._replace(y, "nan_to_num with copy=False")
         return x
@@ -233,7 +233,7 @@ def as_view(function: Any, args: tuple[Any, ...], more: dict[str, Any], y: Any) 
         base, *rest = args  # type: ignore[assignment]
     if function in EACH and rest:
         return type(y)([as_view(function, (x,), {}, z) for x, z in zip(args, y, strict=True)])
-    if not is_traced(y) or not has_memory(base) or (function is np.diag and base.type.ndim == 1):
+    if not is_traced(y) or not has_memory(base) or (function == np.diag and base.type.ndim == 1):
         return own(y, (base,), {}, array=False)
     if PUTS[function] is flipped and not y.type.shape:
         return own(y, (base,), {}, array=False)  # NumPy reads it as `x[()]`
@@ -274,12 +274,12 @@ def layout_of(function: Any, base: Any, rest: Any, more: Any) -> tuple[Ghost | N
         return (None if known is None else function(known, *rest, **more)), True
     if more.get("order", "C") != "C":
         return None, None
-    target = rest[0] if rest and function is np.reshape else more.get("shape", -1)
+    target = rest[0] if rest and function == np.reshape else more.get("shape", -1)
     if known is None:
         plain = packed(base.type.shape).reshape(target).shape
         only_ones = [n for n in plain if n != 1] == [n for n in base.type.shape if n != 1]
-        return None, True if function is np.reshape and only_ones else None
-    if function is np.ravel and not known.flags.c_contiguous:
+        return None, True if function == np.reshape and only_ones else None
+    if function == np.ravel and not known.flags.c_contiguous:
         return None, False
     try:
         return np.reshape(known, target, copy=False), True
@@ -290,7 +290,7 @@ def layout_of(function: Any, base: Any, rest: Any, more: Any) -> tuple[Ghost | N
 def parts(function: Any, args: tuple[Any, ...], more: dict[str, Any], ys: Any) -> Any:
     """Several views of one array; what is written to one is put where its elements come from."""
     base = args[0] if args else next(v for v in more.values() if is_traced(v))
-    if not has_memory(base) or (function is np.unstack and base.type.ndim == 1):
+    if not has_memory(base) or (function == np.unstack and base.type.ndim == 1):
         return ys
     ours = gnp.FUNCTIONS[function]
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy import zeros
+from numpy import sqrt, zeros
 
 import ge2
 from ge2.errors import InPlaceError, TracerBoolConversionError, TracerIntegerConversionError
@@ -262,3 +262,61 @@ def repeated(x: Any) -> Any:
 
 def test_what_is_repeated_or_counted_is_written_and_indexed() -> None:
     same(ge2.jit(repeated)(X), repeated(X))
+
+
+def listed(x: Any) -> Any:
+    several = [x[0], x[1] * 2, 3.0]
+    rows = [[x[0], 1], [2, x[2]]]
+    return (
+        np.max(several), np.argmax(several), np.sum(rows, axis=0), np.exp(several), sqrt((x[0], 4)),
+        np.maximum([x[0], x[1]], 0), np.dot([x[0], x[1]], [1, 2]), np.linalg.norm(several),
+        np.mean([x, x * 2], axis=0), np.any([x[0] > 1, x[1] > 2]), np.fft.fft(several),
+        np.concatenate([x, [x[0], 1.0]]), np.add.reduce([1, 2]), np.stack([x, x]),
+    )  # fmt: skip
+
+
+def test_functions_take_lists_of_traced_values() -> None:
+    same(ge2.jit(listed)(X), listed(X))
+    assert type(np.exp) is np.ufunc
+    assert np.max is MAX[0]
+    found = ge2.grad(lambda x: np.max([x[0] ** 2, x[1]]) + np.sum(np.exp([x[0], x[1]])))(X)
+    np.testing.assert_allclose(found, [2 * X[0] + np.exp(X[0]), np.exp(X[1]), 0])
+
+
+def test_what_numpy_makes_of_an_error_is_no_result() -> None:
+    """`np.array_equal` of what it cannot read is False, whatever the reason."""
+    f = ge2.jit(lambda x: (np.array_equal([x[0], 2.0], [1.5, 2.0]), np.array_equiv(x, [x[0]])))
+    assert f(X) == (True, False)
+    assert f(X + 1) == (False, False)
+
+
+def diagonal_of(x: Any) -> Any:
+    y = np.zeros(3)
+    y[:] = x
+    a = np.diag(y)  # of one axis it makes an array, of two it is a view
+    y[0] = 9
+    return a, np.diag(np.outer(y, y))
+
+
+def test_functions_that_are_replaced_are_known_as_what_they_are() -> None:
+    same(ge2.jit(diagonal_of)(X), diagonal_of(X))
+
+
+MAX = (np.max,)
+
+
+def seeded(x: Any) -> Any:
+    np.random.seed(0)
+    noise = np.random.uniform(-1, 1, (3, 3))  # compiled code, which reads what `np.empty` made
+    y = np.empty(3)
+    y[:] = noise @ x
+    rows = list(map(np.array, [[x[0], 1.0], [2.0, x[1]]]))
+    made = functools.partial(np.zeros, 2)()
+    made[0] = x[0]
+    return y, rows, made, [np.ones][0](1)
+
+
+def test_compiled_modules_get_arrays_of_numpys() -> None:
+    np.random.seed(0)
+    np.random.uniform(size=9)  # so that the function leaves the generator as it was
+    same(ge2.jit(seeded)(X), seeded(X))

@@ -155,7 +155,7 @@ def ours_of(function: Any) -> Any:
     if home.removeprefix("numpy.") in PARTS:
         found = getattr(import_module(f"ge2.{home}"), name, None)
         return SHARED.get(found, found)
-    return find(name) if name in HOME and theirs(name) is function else None
+    return find(name) if name in HOME and theirs(name) == function else None
 
 
 def lacking(name: str) -> str:
