@@ -343,18 +343,17 @@ def is_constant(eqn: Eqn) -> bool:
 #
 # In C a write changes the array where it is, and reads behind a write would have the array copied for
 # them. So there all writes of a program go, or all stay: those that are its arguments' or a loop's do,
-# and those of few elements. An array of which slices alone are read, all forwarded, goes everywhere.
+# and those of few elements; once loops are found, an array that such slices alone read goes, too.
 
 
 FEW = 64  # elements of a write that costs no more than a call
+MOST = 512  # writes whose readers may become kernels unlike each other, which have to be compiled
 
 
 def forward_writes(graph: Graph, context: Context) -> Graph:
     """The graph in which slices of what was written read what was written."""
-    if not any(type(e.op) is UpdateSlice for e in graph.eqns):
-        return graph
-    graph, in_place = without_unread_writes(graph), context.caps is None
     writes = [e for e in graph.eqns if type(e.op) is UpdateSlice]
+    in_place = context.caps is None
     if not writes or (in_place and (context.written or context.body)):
         return graph
     if in_place and any(e.inputs[1].type.size < FEW for e in writes):
@@ -365,21 +364,22 @@ def forward_writes(graph: Graph, context: Context) -> Graph:
     return found if found is graph else simplify(found)
 
 
-def without_unread_writes(graph: Graph) -> Graph:
-    """The graph without arrays of which all that is read are slices that know who wrote them. The
-    derivative of a loop that writes element by element is such an array: it is read at an element,
-    then zero there, and each version would be kept for its reader.
+def unread_writes(graph: Graph, context: Context) -> Graph:
+    """The graph without arrays that slices alone read which know who wrote them: the derivative of
+    writes element by element, which no loop was found in, would keep a version for each.
     """
+    if not 0 < sum(type(e.op) is UpdateSlice for e in graph.eqns) <= MOST:
+        return graph
     found = with_reads_of_writes(graph)
     left = {e.outs[0] for e in found.eqns if type(e.op) is UpdateSlice}
     roots = dict[Atom, Atom]()  # of each write's result that of the first
-    for e in graph.eqns:
-        if type(e.op) is UpdateSlice:
-            roots[e.outs[0]] = roots.get(e.inputs[0], e.outs[0])
+    for e in (e for e in graph.eqns if type(e.op) is UpdateSlice):
+        roots[e.outs[0]] = roots.get(e.inputs[0], e.outs[0])
     stay = {root for y, root in roots.items() if y in left}
     if stay.issuperset(roots.values()):
         return graph
-    return with_reads_of_writes(graph, {y for y, root in roots.items() if root not in stay})
+    gone = {y for y, root in roots.items() if root not in stay}
+    return simplify(with_reads_of_writes(graph, gone))
 
 
 def with_reads_of_writes(graph: Graph, written: Container[Atom] | None = None) -> Graph:

@@ -31,7 +31,7 @@ FILES: Final = "ge2.debug.callback(f, x), or the array after the function has re
 
 # fmt: off
 INSTEAD: Final[dict[str, str]] = {
-    **dict.fromkeys(("base", "data", "ctypes", "setflags", "strides"), LAYOUT),
+    **dict.fromkeys(("base", "data", "ctypes", "setflags"), LAYOUT),
     **dict.fromkeys(("byteswap", "getfield", "setfield"), BYTES),
     **dict.fromkeys(("dump", "dumps", "tobytes", "tofile"), FILES),
     **dict.fromkeys(("cpu", "detach", "numpy", "to_numpy", "value", "values"), ITSELF),

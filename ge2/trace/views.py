@@ -16,10 +16,12 @@ from typing import Any, final
 import numpy as np
 
 from ge2 import numpy as gnp
-from ge2.base.source import Source
+from ge2.base.errors import InputError
+from ge2.base.source import Source, here
 from ge2.base.tracebacks import hides_methods
 from ge2.ir import Atom, Dims, is_traced, type_of
 from ge2.numpy.promotion import array, cast
+from ge2.numpy.rare import grids
 
 Read = Callable[[Any], Any]  # the view of a base
 Put = Callable[[Any, Any], Any]  # (base, new contents of the view) -> new contents of the base
@@ -116,6 +118,18 @@ def packed(shape: Dims) -> Ghost:
     return ghost(shape, tuple(reversed(strides)))
 
 
+def in_order(x: Any) -> Dims:
+    """The strides of an array in C order, as a traced one that is no other view of another is;
+    InputError of what surely lies otherwise.
+    """
+    known, shape = x.cell.ghost(), x.type.shape
+    if known is not None and not known.flags.c_contiguous:
+        what = f"{x.label()} is a view, whose elements are not in C order in memory"
+        fix = "np.ascontiguousarray(x), and its strides"
+        raise InputError(what, where=here(), fix=fix)
+    return tuple([s * x.type.dtype.itemsize for s in packed(shape).strides])
+
+
 # ---------------------------------------------------------------- what writing through a view means
 
 
@@ -166,8 +180,9 @@ PUTS: dict[Any, Callable[[Any, Any, Any, Any], Put | None]] = {
     np.flip: flipped, np.fliplr: flipped, np.flipud: flipped, np.rot90: rotated,
     np.real: real_part, np.imag: imaginary_part,
     np.broadcast_to: read_only, np.diagonal: read_only, np.linalg.diagonal: read_only, np.diag: read_only,
-    np.lib.stride_tricks.sliding_window_view: read_only,
+    np.lib.stride_tricks.sliding_window_view: read_only, np.lib.stride_tricks.as_strided: read_only,
 }
+OURS: dict[Any, Any] = {np.lib.stride_tricks.as_strided: grids.as_strided}
 PARTS: frozenset[Any] = frozenset((np.split, np.array_split, np.hsplit, np.vsplit, np.dsplit, np.unstack))
 EACH: frozenset[Any] = frozenset((np.atleast_1d, np.atleast_2d, np.atleast_3d))
 COPIES_IF_IT_MUST: frozenset[Any] = frozenset((np.reshape, np.ravel))
@@ -237,7 +252,7 @@ def as_view(function: Any, args: tuple[Any, ...], more: dict[str, Any], y: Any) 
         return own(y, (base,), {}, array=False)
     if PUTS[function] is flipped and not y.type.shape:
         return own(y, (base,), {}, array=False)  # NumPy reads it as `x[()]`
-    ours = gnp.FUNCTIONS[function]
+    ours = OURS.get(function) or gnp.FUNCTIONS[function]
     read: Read = lambda b: ours(b, *rest, **more)  # noqa: E731
     layout, sure = layout_of(function, base, rest, more)
     if layout is None and sure is False:
@@ -270,6 +285,9 @@ def layout_of(function: Any, base: Any, rest: Any, more: Any) -> tuple[Ghost | N
     True, False, or None for not known.
     """
     known = base.cell.ghost()
+    if function == np.lib.stride_tricks.as_strided:
+        in_order(base)
+        return None, True
     if function not in COPIES_IF_IT_MUST:
         return (None if known is None else function(known, *rest, **more)), True
     if more.get("order", "C") != "C":

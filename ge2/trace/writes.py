@@ -475,6 +475,7 @@ def users_namespaces(error: BaseException) -> Iterable[dict[str, Any]]:
 def replacements() -> dict[tuple[ModuleType, str], Any]:
     """The functions that replace those of NumPy and `math`, by module and name."""
     from ge2 import numpy as ours  # here: they are made of traced values themselves
+    from ge2.numpy.lib import stride_tricks
     from ge2.numpy.rare import special
 
     plain = {name: getattr(np, theirs) for name, theirs in OF_NUMPY.items()}
@@ -493,6 +494,8 @@ def replacements() -> dict[tuple[ModuleType, str], Any]:
     for name in (*EMPTY, *GIVEN):
         original = getattr(np, name)
         found[np, name] = Instead(original, maker(original, getattr(ours, name), name in GIVEN))
+    tricks = np.lib.stride_tricks
+    found[tricks, "as_strided"] = Instead(tricks.as_strided, stride_tricks.as_strided)
     for name in JOINERS:
         found[np, name] = Joiner(getattr(np, name), getattr(ours, name))
     return found

@@ -12,10 +12,19 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from numpy import sqrt, zeros
+from numpy.lib.stride_tricks import as_strided
 
 import ge2
-from ge2.errors import InPlaceError, TracerBoolConversionError, TracerIntegerConversionError
+from ge2.errors import (
+    ArgumentError,
+    InPlaceError,
+    InputError,
+    TracerBoolConversionError,
+    TracerIntegerConversionError,
+)
 from ge2.trace import writes
 
 X = np.array([1.5, -2.0, 3.0])
@@ -320,3 +329,49 @@ def test_compiled_modules_get_arrays_of_numpys() -> None:
     np.random.seed(0)
     np.random.uniform(size=9)  # so that the function leaves the generator as it was
     same(ge2.jit(seeded)(X), seeded(X))
+
+
+def windows_of(x: Any) -> Any:
+    rows = np.sin(np.outer(x, x))
+    blocks = np.lib.stride_tricks.as_strided(rows, (2, 2, 2, 2), rows.strides * 2)
+    return as_strided(x, (2, 2), (x.itemsize, x.strides[0])), blocks.sum((2, 3))
+
+
+def test_memory_is_read_by_strides() -> None:
+    same(ge2.jit(windows_of)(X), windows_of(X))
+    f = lambda x: sum(np.sum(y**2) for y in windows_of(x))  # noqa: E731
+    wanted = [(f(X + d) - f(X - d)) / 2e-6 for d in 1e-6 * np.eye(3)]
+    np.testing.assert_allclose(ge2.grad(f)(X), wanted, rtol=1e-6)
+
+
+@given(st.data())
+def test_any_strides_that_fit(data: Any) -> None:
+    shape = data.draw(st.lists(st.integers(1, 5), min_size=1, max_size=3))
+    sizes = data.draw(st.lists(st.integers(1, 4), max_size=4))
+    steps = [data.draw(st.integers(0, 6)) for _ in sizes]
+    x = np.arange(float(np.prod(shape))).reshape(shape)
+    read = lambda x: as_strided(x, tuple(sizes), tuple(8 * s for s in steps))  # noqa: E731
+    if sum((n - 1) * s for n, s in zip(sizes, steps, strict=True)) < x.size:
+        np.testing.assert_array_equal(ge2.vmap(read)(x[None])[0], read(x))
+    else:
+        with pytest.raises(ArgumentError, match="outside"):
+            ge2.vmap(read)(x[None])
+
+
+def test_what_lies_otherwise_in_memory_is_refused_and_windows_are_not_written() -> None:
+    def turned(x: Any) -> Any:
+        y = x.T
+        return as_strided(y, (2, 2), y.strides)
+
+    def written(x: Any) -> Any:
+        y = as_strided(x, (2, 2), (8, 8))
+        y[0] = 1
+        return y
+
+    with pytest.raises(InputError, match=r"C order(.|\n)*ascontiguousarray"):
+        ge2.jit(turned)(np.outer(X, X))
+    with pytest.raises(InPlaceError, match="read-only"):
+        ge2.jit(written)(X)
+    for strides in ((-8, 8), (4, 8)):
+        with pytest.raises(ArgumentError, match="between its elements"):
+            ge2.jit(lambda x, s=strides: as_strided(x, (2, 2), s))(X)
