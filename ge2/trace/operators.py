@@ -481,7 +481,7 @@ def is_basic(key: Any) -> bool:
         p is None
         or p is Ellipsis
         or isinstance(p, slice | MovingSlice | numpy.integer)
-        or (isinstance(p, int) and not isinstance(p, bool))
+        or (issubclass(type(p), int) and not isinstance(p, bool))
         or is_place(p)
         for p in in_tuple(key)
     )

@@ -10,7 +10,7 @@ from typing import Any, Final, final
 import numpy as np
 
 from ge2 import numpy as gnp
-from ge2.base.arrays import BOOL, INEXACT, can_cast, host
+from ge2.base.arrays import BOOL, INEXACT, can_cast, host, python_type
 from ge2.base.errors import InPlaceError, InputError, NoRuleError
 from ge2.base.source import here
 from ge2.base.tracebacks import CALLS, hides, hides_methods, is_raise
@@ -146,10 +146,10 @@ class Protocols:
 
     @property  # type: ignore[misc]
     def __class__(self) -> Any:
-        """NumPy's array class, so that `isinstance(x, np.ndarray)` holds while
-        tracing as it does without.
+        """NumPy's array class, or that of a Python number, so that `isinstance` holds while tracing as
+        it does without.
         """
-        return type(self) if self.type.weak else np.ndarray
+        return python_type(self.type.dtype) if self.type.weak else np.ndarray
 
     # --------------------------------------------------------------------------------------- Python
 
