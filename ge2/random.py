@@ -95,7 +95,7 @@ def key(seed: Any) -> Any:
     """
     if isinstance(seed, np.ndarray) and seed.shape == ():
         seed = seed[()]
-    if isinstance(seed, int | np.integer):
+    if issubclass(type(seed), int | np.integer):
         return np.array([int(seed) & 0xFFFFFFFF, int(seed) >> 32 & 0xFFFFFFFF], UINT32)
     if not hasattr(seed, "dtype") or type_of(seed).shape or type_of(seed).dtype not in INTEGERS:
         what = f"a seed is an integer; got {_described(seed)}"
@@ -125,7 +125,7 @@ def fold_in(key: Any, data: Any) -> Any:
     >>> bool(np.all(fold_in(key(0), 1) == fold_in(key(0), 2)))
     False
     """
-    if isinstance(data, int):
+    if issubclass(type(data), int):
         data = np.uint32(data & 0xFFFFFFFF)
     data = array(data)
     if type_of(data).dtype not in INTEGERS:
@@ -345,7 +345,7 @@ def _range(minval: Any, maxval: Any, dtype: np.dtype, shape: Dims) -> tuple[Any,
         if type_of(v).dtype not in INTEGERS:
             what = f"randint takes integer bounds; got {_described(v)}"
             raise InputError(what, where=here(), fix="int(bound)")
-    if all(isinstance(v, int | np.integer) for v in (minval, maxval)):
+    if all(issubclass(type(v), int | np.integer) for v in (minval, maxval)):
         low, high = int(minval), int(maxval)
         info = np.iinfo(dtype)
         if low >= high or low < info.min or high > info.max + 1:
@@ -381,7 +381,7 @@ def permutation(key: Any, x: Any, axis: int = 0) -> Any:
     >>> sorted(permutation(key(0), 4).tolist())
     [0, 1, 2, 3]
     """
-    if isinstance(x, int | np.integer):
+    if issubclass(type(x), int | np.integer):
         return _order(key, operator.index(x))
     x = array(x)
     axis = one_axis(axis, type_of(x).ndim, x)
@@ -415,7 +415,7 @@ def choice(
     """
     shape = _shape(shape)
     count = math.prod(shape)
-    whole = isinstance(a, int | np.integer)
+    whole = issubclass(type(a), int | np.integer)
     a = a if whole else array(a)
     axis = 0 if whole else one_axis(axis, type_of(a).ndim, a)
     n = operator.index(a) if whole else type_of(a).shape[axis]

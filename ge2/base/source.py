@@ -346,6 +346,13 @@ def path_to(code: CodeType, lasti: int) -> list[ast.AST]:
     return path if holds(path[-1], place) and span(path[-1]) == place else []
 
 
+@lru_cache(256)
+def callee(code: CodeType, at: int) -> ast.expr | None:
+    """The function that an instruction calls, as it is written; None if that cannot be read."""
+    path = path_to(code, at)
+    return path[-1].func if path and isinstance(path[-1], ast.Call) else None
+
+
 @lru_cache(4)
 def parsed(text: str) -> ast.Module:
     """The nodes of a file, which many questions in a row are about."""

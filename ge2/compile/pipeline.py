@@ -27,7 +27,7 @@ from ge2.passes import TIDY
 from ge2.passes.context import NOTHING, Context, Pass, run
 from ge2.passes.context import TUNING as PASSES
 from ge2.passes.context import Tuning as Passes
-from ge2.passes.fold import constants_late
+from ge2.passes.fold import constants_late, unread_writes
 from ge2.passes.folds import mirrored, online_sums, short_sums
 from ge2.passes.fuse import fuse
 from ge2.passes.indices import (
@@ -181,8 +181,8 @@ PIPELINES: Final[dict[str, tuple[Pass, ...]]] = {
     "reference": (roll_offsets, *TIDY, roll, whole, stack, fuse),
     "c": (
         user_kernels, roll_offsets, *FIRST[1:], unpadded_updates, written_windows, thin_products, sorted_reads,
-        order_statistics, joined_products, roll, whole, stack, products_outside, factors, in_double, little_first,
-        scans_of_slices,
+        order_statistics, joined_products, roll, whole, stack, unread_writes, products_outside, factors, in_double,
+        little_first, scans_of_slices,
         repeated_updates, split_edges, fuse, contractions, constants_late, writes, grounded, reads_first, with_copies,
         views_first, checked_early,
     ),

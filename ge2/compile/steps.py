@@ -142,7 +142,7 @@ def is_mappable(place: Layout, v: Var) -> bool:
     """True if a tensor map can write this layout: last axis contiguous, other strides and the offset
     multiples of 16 bytes.
     """
-    *outer, last = place.strides
+    *outer, last = place.strides or (1,)
     some = max(1, 16 // v.type.dtype.itemsize)
     return last == 1 and not any(each % some for each in (place.offset, *outer))
 

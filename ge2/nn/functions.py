@@ -132,7 +132,7 @@ def check_rate(name: str, rate: float, key: Any) -> None:
 
 def check_between(name: str, value: Any, least: float, most: float = math.inf) -> None:
     """ArgumentError for a number that is NaN or out of its bounds; arrays are taken as they are."""
-    if isinstance(value, int | float) and not least <= value <= most:
+    if issubclass(type(value), int | float) and not least <= value <= most:
         bounds = f"{least:g} or more" if most == math.inf else f"in [{least:g}, {most:g}]"
         what = f"{name} is {bounds}; got {value!r:.60}"
         raise ArgumentError(what, where=here(), fix=f"{name}={least:g}")

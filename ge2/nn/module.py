@@ -188,7 +188,11 @@ def summary(model: Any, *args: Any, **kwargs: Any) -> str:
     total = ("total", type(model).__name__, "", *sizes(found))
     rows += [total]
     if args or kwargs:
-        flags = {name: x for name, x in kwargs.items() if isinstance(x, bool | int | str | None)}
+        flags = {
+            name: x
+            for name, x in kwargs.items()
+            if issubclass(type(x), bool | int | str | type(None))
+        }
         arrays = {name: x for name, x in kwargs.items() if name not in flags}
         result = leaves(eval_shape(called(model, flags), *args, **arrays))
         rows.append(("result", "", ", ".join(map(described, result)), "", ""))
@@ -358,7 +362,7 @@ def band(scores: Any, causal: bool, window: Window | None) -> Any:
 
 def within(rows: Any, columns: Any, window: Window) -> Any:
     """True where a column is within the window around a row."""
-    one = isinstance(window, int | np.integer)
+    one = issubclass(type(window), int | np.integer)
     pair: Any = (window, window) if one else window
     if not isinstance(pair, tuple | list) or len(pair) != 2 or (one and pair[0] < 0):
         what = f"a window is one number, or a pair (left, right); got {window!r:.60}"

@@ -561,7 +561,7 @@ def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
 
 
 def is_number(x: Any) -> bool:
-    return isinstance(x, int | np.integer) or getattr(x, "shape", None) == ()
+    return issubclass(type(x), int | np.integer) or getattr(x, "shape", None) == ()
 
 
 def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:

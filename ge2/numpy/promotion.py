@@ -240,9 +240,9 @@ def _resolve(
 
 def accepted(ufunc: np.ufunc) -> str:
     """The fix for operands of dtypes that a ufunc does not take."""
-    if ufunc is np.negative:
+    if ufunc == np.negative:
         return "~x, or np.logical_not(x)"
-    if ufunc is np.subtract:
+    if ufunc == np.subtract:
         return "x ^ y, or x.astype(int) - y"
     whole = (
         "bitwise" in ufunc.__name__

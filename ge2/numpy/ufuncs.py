@@ -183,7 +183,7 @@ def first_to_last(ufunc: np.ufunc, line: Any) -> Any:
             getitem(line, 0), first_to_last(INVERSE[ufunc], getitem(line, slice(1, None)))
         )
     if ufunc in (np.add, np.multiply):
-        return (reductions.sum if ufunc is np.add else reductions.prod)(
+        return (reductions.sum if ufunc == np.add else reductions.prod)(
             line, 0, type_of(line).dtype
         )
     if ufunc in ASSOCIATIVE:
@@ -243,7 +243,7 @@ def so_far(ufunc: np.ufunc, line: Any) -> Any:
     if ufunc in INVERSE:
         first, total = (
             getitem(line, slice(1)),
-            scans.cumsum if ufunc is np.subtract else scans.cumprod,
+            scans.cumsum if ufunc == np.subtract else scans.cumprod,
         )
         rest = total(getitem(line, slice(1, None)), 0, type_of(line).dtype)
         return concatenate([first, UFUNCS[ufunc](first, rest)])

@@ -125,7 +125,7 @@ class ArrayMethods:
         """A number in this array's dtype; arrays pass through."""
         return (
             self.type.dtype.type(number)
-            if isinstance(number, bool | int | float | complex)
+            if issubclass(type(number), bool | int | float | complex)
             else number
         )
 

@@ -218,7 +218,7 @@ class Elementwise(Pointlike):
 def scaled(ct: Value | None, by: Value | Number) -> Value:
     """A cotangent times a partial derivative, without a product by 1 or -1."""
     assert ct is not None
-    if isinstance(by, int | float):
+    if issubclass(type(by), int | float):
         return ct if by == 1 else -ct if by == -1 else ct * by
     return ct * by
 

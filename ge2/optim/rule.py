@@ -137,7 +137,7 @@ def applied(rule: Rule, now: Now, g: Any, p: Any, states: Sequence[Any]) -> list
 
 def check_rate(rate: Any) -> None:
     """InputError for a rate that is no number and no schedule, such as torch's first argument."""
-    if not (callable(rate) or hasattr(rate, "dtype") or isinstance(rate, int | float)):
+    if not (callable(rate) or hasattr(rate, "dtype") or issubclass(type(rate), int | float)):
         what = f"a rate is a number, or a function of the number of steps; got {rate!r:.60}"
         raise InputError(
             what, where=here(), fix="1e-3; the parameters are given to init and update"
@@ -149,7 +149,7 @@ def check_range(below: float = math.inf, **numbers: Any) -> None:
     they are.
     """
     for name, x in numbers.items():
-        if isinstance(x, int | float) and not 0 <= x < below:
+        if issubclass(type(x), int | float) and not 0 <= x < below:
             bounds = "0 or more" if below == math.inf else f"in [0, {below:g})"
             raise ArgumentError(f"{name} is {bounds}; got {x!r}", where=here(), fix=f"{name}=0.1")
 

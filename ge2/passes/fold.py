@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from math import gcd
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from ge2.base.arrays import FLOATS, HALF, INTEGERS, PYTHON, has_tensor_cores, py
 from ge2.ir import (
     ArrayType,
     Atom,
+    Dims,
     Eqn,
     Evaluate,
     Graph,
@@ -340,12 +341,13 @@ def is_constant(eqn: Eqn) -> bool:
 # an array between two writes of the same part, the first is dead; where writes make up most of an
 # array, it is joined of them; one write into zeros is a pad, with zeros between its elements, too.
 #
-# In C a write changes the array where it is, and reads behind a write would have the array copied
-# for them. So there all writes of a program go, or all stay: those that are its arguments' or a
-# loop's do, and those of few elements.
+# In C a write changes the array where it is, and reads behind a write would have the array copied for
+# them. So there all writes of a program go, or all stay: those that are its arguments' or a loop's do,
+# and those of few elements; once loops are found, an array that such slices alone read goes, too.
 
 
 FEW = 64  # elements of a write that costs no more than a call
+MOST = 512  # writes whose readers may become kernels unlike each other, which have to be compiled
 
 
 def forward_writes(graph: Graph, context: Context) -> Graph:
@@ -362,29 +364,92 @@ def forward_writes(graph: Graph, context: Context) -> Graph:
     return found if found is graph else simplify(found)
 
 
-def with_reads_of_writes(graph: Graph) -> Graph:
+def unread_writes(graph: Graph, context: Context) -> Graph:
+    """The graph without arrays that slices alone read which know who wrote them: the derivative of
+    writes element by element, which no loop was found in, would keep a version for each.
+    """
+    if not 0 < sum(type(e.op) is UpdateSlice for e in graph.eqns) <= MOST:
+        return graph
+    found = with_reads_of_writes(graph)
+    left = {e.outs[0] for e in found.eqns if type(e.op) is UpdateSlice}
+    roots = dict[Atom, Atom]()  # of each write's result that of the first
+    for e in (e for e in graph.eqns if type(e.op) is UpdateSlice):
+        roots[e.outs[0]] = roots.get(e.inputs[0], e.outs[0])
+    stay = {root for y, root in roots.items() if y in left}
+    if stay.issuperset(roots.values()):
+        return graph
+    gone = {y for y, root in roots.items() if root not in stay}
+    return simplify(with_reads_of_writes(graph, gone))
+
+
+def with_reads_of_writes(graph: Graph, written: Container[Atom] | None = None) -> Graph:
+    """The graph in which slices read what was written; `written`: the arrays whose slices do."""
     makers, env, eqns = dict[Atom, Eqn](), dict[Atom, Atom](), list[Eqn]()
+    tiles = dict[Atom, tuple[Tiles, int]]()
     for given in graph.eqns:
         inputs = tuple([env.get(a, a) for a in given.inputs])
         eqn = Eqn(given.op, inputs, given.outs, given.source)
-        if type(eqn.op) is Slice:
-            x, op = written_at(eqn.inputs[0], eqn.op, makers)
+        if type(eqn.op) is Slice and (written is None or eqn.inputs[0] in written):
+            x, op = written_at(eqn.inputs[0], eqn.op, makers, tiles)
             if x is not eqn.inputs[0] and x.type.shape == eqn.outs[0].type.shape:
                 env[eqn.outs[0]] = x
                 continue
             eqn = Eqn(op, (x,), eqn.outs, eqn.source)
         eqns.append(eqn)
         makers.update(dict.fromkeys(eqn.outs, eqn))
+        if type(eqn.op) is UpdateSlice:
+            tiles[eqn.outs[0]] = tiled(eqn, tiles)
     outputs = tuple([env.get(a, a) for a in graph.outputs])
     return without_dead_code(Graph(graph.inputs, tuple(eqns), outputs, graph.consts))
 
 
-def written_at(x: Atom, op: Slice, makers: dict[Atom, Eqn]) -> tuple[Atom, Slice]:
+class Tiles:
+    """Writes in a row of parts that are alike and cover each other wholly or not at all, such as
+    elements: which of them a read is of is one look, where a loop has written thousands.
+    """
+
+    def __init__(self, root: Atom, shape: Dims) -> None:
+        self.root, self.shape, self.count = root, shape, 0
+        self.parts = dict[
+            Dims, list[tuple[int, Atom]]
+        ]()  # where, and which so many th write it was
+
+    def takes(self, start: Dims, step: Dims, shape: Dims) -> bool:
+        aligned = all(n and a % n == 0 for a, n in zip(start, shape, strict=True))
+        return shape == self.shape and aligned and all(s == 1 for s in step)
+
+    def last(self, start: Dims, count: int) -> Atom | None:
+        """What the last of the first `count` writes to a part wrote."""
+        return next((u for k, u in reversed(self.parts.get(start, [])) if k < count), None)
+
+
+def tiled(write: Eqn, tiles: dict[Atom, tuple[Tiles, int]]) -> tuple[Tiles, int]:
+    """The writes up to this one, and their number: those before, or it alone; 0 if it is no tile."""
+    (base, u), op = write.inputs, cast(UpdateSlice, write.op)
+    part, alone = (op.start, op.step, u.type.shape), Tiles(base, u.type.shape)
+    found, count = tiles.get(base, (alone, 0))
+    if not 0 < count == found.count or not found.takes(*part):
+        found = alone
+    if found.takes(*part):
+        found.parts.setdefault(op.start, []).append((found.count, u))
+        found.count += 1
+    return found, found.count
+
+
+def written_at(
+    x: Atom, op: Slice, makers: dict[Atom, Eqn], tiles: dict[Atom, tuple[Tiles, int]]
+) -> tuple[Atom, Slice]:
     """The array that holds the elements which a slice of `x` reads, and the slice of that array."""
     while (maker := makers.get(x)) is not None and type(maker.op) is UpdateSlice:
         base, u = maker.inputs
         read, write = of_slice(op), of_write(maker.op, u)
-        if all(map(within, read, write)):
+        known, count = tiles[x]
+        if count and known.takes(op.start, op.step, tuple([n for _, _, n in read])):
+            part = known.last(op.start, count)
+            if part is not None:
+                return part, slice_of(read, [(a, 1, n) for a, _, n in read])
+            x = known.root
+        elif all(map(within, read, write)):
             x, op = u, slice_of(read, write)
         elif any(map(apart, read, write)):
             x = base
@@ -403,8 +468,7 @@ def of_write(op: UpdateSlice, u: Atom) -> list[Span]:
 
 
 def last_of(span: Span) -> int:
-    first, step, n = span
-    return first + step * (n - 1)
+    return span[0] + span[1] * (span[2] - 1)
 
 
 def within(read: Span, write: Span) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import gc
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
         reasons: dict[Var, str]
         looked: bool
         refused: Callable[[], Exception] | None
+        swallowed: bool
 
         @property
         def captures(self) -> Sequence[Any]: ...
@@ -103,6 +105,7 @@ ERRORS = {
     "array": TracerArrayConversionError,
 }
 # fmt: on
+SWALLOWING = ("array_equal", "array_equiv")  # functions of NumPy's that make results of errors
 LOSSY = ("float", "array")  # uses that turn a value into plain numbers, which carry no derivative
 
 
@@ -222,12 +225,15 @@ def given(trace: Trace, var: Var, x: Tracer, use: str) -> Any:
 
 
 def refuse(trace: Trace, var: Var, x: Tracer, use: str) -> NoReturn:
+    if use == "bool" and is_stored():
+        use = "array"  # an array of booleans takes the truth of what it is given
     name = trace.names.get(var, "an argument")
     unknown = f"not known while {trace.title} is traced"
     why = f"that is {unknown}" if x.atom is var else f"it depends on {name}, which is {unknown}"
     what = f"{DOING[use].format(x.label())}, but {trace.reasons.get(var) or why}"
     place, fix = here(), fix_of(x, use, var)
     trace.refused = lambda: ERRORS.get(use, ConcretizationTypeError)(what, where=place, fix=fix)
+    trace.swallowed = trace.swallowed or is_swallowed()
     raise trace.refused()
 
 
@@ -251,6 +257,26 @@ def fix_of(x: Tracer, use: str, root: Var | None = None, lost: bool = False) -> 
     if label and use == "bool" and x.type.weak and x.type.dtype == np.bool_:  # Python's, so a flag
         fix = f"{static_argument(label)}, or {fix}"
     return fix + STOPPED if lost and asks_for_number(found) else fix
+
+
+def is_swallowed() -> bool:
+    """True if NumPy's caller takes any error for a `False`: `np.array_equal([x], [1])`."""
+    user, frame = user_frame(), sys._getframe(1)
+    while frame is not user and frame.f_back is not None:
+        if frame.f_code.co_name in SWALLOWING:
+            return True
+        frame = frame.f_back
+    return False
+
+
+def is_stored() -> bool:
+    """True if the user's line writes into an array, as `a[i] = x` and `a[i] |= x` do."""
+    from ge2.base.source import expression  # here: only errors pay for it
+
+    found = expression()
+    node = found.node if found is not None else None
+    target = node.target if isinstance(node, ast.AugAssign) else node
+    return isinstance(target, ast.Subscript) and isinstance(target.ctx, ast.Store)
 
 
 def in_numpy() -> bool:

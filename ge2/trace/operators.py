@@ -29,7 +29,7 @@ from ge2.trace.selected import (
     places,
     stands_for_mask,
 )
-from ge2.trace.views import Flat
+from ge2.trace.views import Flat, in_order
 
 # its functions come back through `__array_function__`, of which its stubs know nothing
 np: Any = numpy
@@ -136,6 +136,8 @@ class Operators(ArrayMethods):
     def nbytes(self) -> int: return self.type.nbytes
     @property
     def itemsize(self) -> int: return self.type.dtype.itemsize
+    @property
+    def strides(self) -> Dims: return in_order(self)
     @property
     def T(self) -> Any: return np.transpose(self)
     @property
@@ -479,7 +481,7 @@ def is_basic(key: Any) -> bool:
         p is None
         or p is Ellipsis
         or isinstance(p, slice | MovingSlice | numpy.integer)
-        or (isinstance(p, int) and not isinstance(p, bool))
+        or (issubclass(type(p), int) and not isinstance(p, bool))
         or is_place(p)
         for p in in_tuple(key)
     )

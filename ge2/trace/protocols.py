@@ -10,7 +10,7 @@ from typing import Any, Final, final
 import numpy as np
 
 from ge2 import numpy as gnp
-from ge2.base.arrays import BOOL, INEXACT, can_cast, host
+from ge2.base.arrays import BOOL, INEXACT, can_cast, host, python_type
 from ge2.base.errors import InPlaceError, InputError, NoRuleError
 from ge2.base.source import here
 from ge2.base.tracebacks import CALLS, hides, hides_methods, is_raise
@@ -31,7 +31,7 @@ FILES: Final = "ge2.debug.callback(f, x), or the array after the function has re
 
 # fmt: off
 INSTEAD: Final[dict[str, str]] = {
-    **dict.fromkeys(("base", "data", "ctypes", "setflags", "strides"), LAYOUT),
+    **dict.fromkeys(("base", "data", "ctypes", "setflags"), LAYOUT),
     **dict.fromkeys(("byteswap", "getfield", "setfield"), BYTES),
     **dict.fromkeys(("dump", "dumps", "tobytes", "tofile"), FILES),
     **dict.fromkeys(("cpu", "detach", "numpy", "to_numpy", "value", "values"), ITSELF),
@@ -108,7 +108,7 @@ class Protocols:
         y = settled(function, args, kwargs, call(*args, **kwargs))
         if out is None:
             return y
-        casting = "no" if function is np.dot else "same_kind"
+        casting = "no" if function == np.dot else "same_kind"
         return written(out, y, function.__name__, exact=True, casting=casting)
 
     def shared_by(
@@ -146,10 +146,10 @@ class Protocols:
 
     @property  # type: ignore[misc]
     def __class__(self) -> Any:
-        """NumPy's array class, so that `isinstance(x, np.ndarray)` holds while
-        tracing as it does without.
+        """NumPy's array class, or that of a Python number, so that `isinstance` holds while tracing as
+        it does without.
         """
-        return type(self) if self.type.weak else np.ndarray
+        return python_type(self.type.dtype) if self.type.weak else np.ndarray
 
     # --------------------------------------------------------------------------------------- Python
 

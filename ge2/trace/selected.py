@@ -145,7 +145,7 @@ class Selected:
         if function in EXTREME:
             return self.unless_none(plain(self.elements, axes))
         chosen = whole(self.mask, self.values.ndim - self.mask.ndim)
-        if function is np.count_nonzero:
+        if function == np.count_nonzero:
             return plain(self.values != 0, axes, where=chosen)
         # a NaN that is not chosen would reach the derivatives of others than these
         x = self.values if function in LINEAR else self.elements

@@ -42,7 +42,13 @@ from ge2.ops import KNOWN, REPLACED
 from ge2.ops.elementwise import BY_NAME, ConvertElementType
 from ge2.trace.tracer import Closed, Trace, Tracer, check_type, is_traced
 from ge2.trace.views import Argument
-from ge2.trace.writes import OF_REAL_ARRAYS, TURNS, making_traced, may_be_made_traced
+from ge2.trace.writes import (
+    OF_REAL_ARRAYS,
+    TURNS,
+    making_traced,
+    may_be_made_traced,
+    users_namespaces,
+)
 
 # -------- Graphs made smaller without changing what they compute: equal equations once, unread ones
 # not at all.
@@ -332,9 +338,10 @@ def stage(
     except OF_REAL_ARRAYS as error:
         if not may_be_made_traced(error):
             raise
+        users = users_namespaces(error)
     for number in TURNS:
         try:
-            with making_traced(number):
+            with making_traced(number, users):
                 return staged(f, inputs, title, kind, source)
         except OF_REAL_ARRAYS:
             if number == TURNS[-1]:
@@ -375,7 +382,10 @@ def called(
 ) -> Iterable[Any]:
     """The function's results; errors of others for a traced value are explained."""
     try:
-        return f(*tracers)
+        results = f(*tracers)
+        if trace.swallowed and trace.refused is not None:
+            raise trace.refused()
+        return results
     except Ge2Error:
         raise
     except Exception as error:

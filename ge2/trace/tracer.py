@@ -149,6 +149,7 @@ class Trace:
         self.source: Source | None = None  # of equations that a rule makes; None asks the stack
         # the error of the last value that was not known
         self.refused: Callable[[], Exception] | None = None
+        self.swallowed = False  # whether NumPy made something else of that error
         self.parent: Any = None
         if "scipy.special" in modules:
             from ge2.trace.protocols import take_over

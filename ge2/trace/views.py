@@ -16,10 +16,12 @@ from typing import Any, final
 import numpy as np
 
 from ge2 import numpy as gnp
-from ge2.base.source import Source
+from ge2.base.errors import InputError
+from ge2.base.source import Source, here
 from ge2.base.tracebacks import hides_methods
 from ge2.ir import Atom, Dims, is_traced, type_of
 from ge2.numpy.promotion import array, cast
+from ge2.numpy.rare import grids
 
 Read = Callable[[Any], Any]  # the view of a base
 Put = Callable[[Any, Any], Any]  # (base, new contents of the view) -> new contents of the base
@@ -116,6 +118,18 @@ def packed(shape: Dims) -> Ghost:
     return ghost(shape, tuple(reversed(strides)))
 
 
+def in_order(x: Any) -> Dims:
+    """The strides of an array in C order, as a traced one that is no other view of another is;
+    InputError of what surely lies otherwise.
+    """
+    known, shape = x.cell.ghost(), x.type.shape
+    if known is not None and not known.flags.c_contiguous:
+        what = f"{x.label()} is a view, whose elements are not in C order in memory"
+        fix = "np.ascontiguousarray(x), and its strides"
+        raise InputError(what, where=here(), fix=fix)
+    return tuple([s * x.type.dtype.itemsize for s in packed(shape).strides])
+
+
 # ---------------------------------------------------------------- what writing through a view means
 
 
@@ -166,8 +180,9 @@ PUTS: dict[Any, Callable[[Any, Any, Any, Any], Put | None]] = {
     np.flip: flipped, np.fliplr: flipped, np.flipud: flipped, np.rot90: rotated,
     np.real: real_part, np.imag: imaginary_part,
     np.broadcast_to: read_only, np.diagonal: read_only, np.linalg.diagonal: read_only, np.diag: read_only,
-    np.lib.stride_tricks.sliding_window_view: read_only,
+    np.lib.stride_tricks.sliding_window_view: read_only, np.lib.stride_tricks.as_strided: read_only,
 }
+OURS: dict[Any, Any] = {np.lib.stride_tricks.as_strided: grids.as_strided}
 PARTS: frozenset[Any] = frozenset((np.split, np.array_split, np.hsplit, np.vsplit, np.dsplit, np.unstack))
 EACH: frozenset[Any] = frozenset((np.atleast_1d, np.atleast_2d, np.atleast_3d))
 COPIES_IF_IT_MUST: frozenset[Any] = frozenset((np.reshape, np.ravel))
@@ -187,18 +202,18 @@ def settled(function: Any, args: tuple[Any, ...], more: dict[str, Any], y: Any) 
         return as_view(function, args, more, y)
     if function in PARTS:
         return parts(function, args, more, y)
-    if function is np.broadcast_arrays:
+    if function == np.broadcast_arrays:
         if all(z is x for x, z in zip(args, y, strict=True)):
             return y  # NumPy, too, gives back what is of one shape
         pairs = zip(args, y, strict=True)
         return type(y)(
             [as_view(np.broadcast_to, (x, z.shape), {}, z) if is_traced(x) else z for x, z in pairs]
         )
-    if function is np.einsum and is_traced(y) and len(args) == 2 and is_traced(args[1]):
+    if function == np.einsum and is_traced(y) and len(args) == 2 and is_traced(args[1]):
         return y.viewing(
             args[1], lambda base: gnp.einsum(args[0], base, **more), None, None, sure=False
         )
-    if function is np.nan_to_num and not more.get("copy", len(args) < 2 or args[1]):
+    if function == np.nan_to_num and not more.get("copy", len(args) < 2 or args[1]):
         x = args[0] if args else more["x"]
         x._replace(y, "nan_to_num with copy=False")
         return x
@@ -233,11 +248,11 @@ def as_view(function: Any, args: tuple[Any, ...], more: dict[str, Any], y: Any) 
         base, *rest = args  # type: ignore[assignment]
     if function in EACH and rest:
         return type(y)([as_view(function, (x,), {}, z) for x, z in zip(args, y, strict=True)])
-    if not is_traced(y) or not has_memory(base) or (function is np.diag and base.type.ndim == 1):
+    if not is_traced(y) or not has_memory(base) or (function == np.diag and base.type.ndim == 1):
         return own(y, (base,), {}, array=False)
     if PUTS[function] is flipped and not y.type.shape:
         return own(y, (base,), {}, array=False)  # NumPy reads it as `x[()]`
-    ours = gnp.FUNCTIONS[function]
+    ours = OURS.get(function) or gnp.FUNCTIONS[function]
     read: Read = lambda b: ours(b, *rest, **more)  # noqa: E731
     layout, sure = layout_of(function, base, rest, more)
     if layout is None and sure is False:
@@ -270,16 +285,19 @@ def layout_of(function: Any, base: Any, rest: Any, more: Any) -> tuple[Ghost | N
     True, False, or None for not known.
     """
     known = base.cell.ghost()
+    if function == np.lib.stride_tricks.as_strided:
+        in_order(base)
+        return None, True
     if function not in COPIES_IF_IT_MUST:
         return (None if known is None else function(known, *rest, **more)), True
     if more.get("order", "C") != "C":
         return None, None
-    target = rest[0] if rest and function is np.reshape else more.get("shape", -1)
+    target = rest[0] if rest and function == np.reshape else more.get("shape", -1)
     if known is None:
         plain = packed(base.type.shape).reshape(target).shape
         only_ones = [n for n in plain if n != 1] == [n for n in base.type.shape if n != 1]
-        return None, True if function is np.reshape and only_ones else None
-    if function is np.ravel and not known.flags.c_contiguous:
+        return None, True if function == np.reshape and only_ones else None
+    if function == np.ravel and not known.flags.c_contiguous:
         return None, False
     try:
         return np.reshape(known, target, copy=False), True
@@ -290,7 +308,7 @@ def layout_of(function: Any, base: Any, rest: Any, more: Any) -> tuple[Ghost | N
 def parts(function: Any, args: tuple[Any, ...], more: dict[str, Any], ys: Any) -> Any:
     """Several views of one array; what is written to one is put where its elements come from."""
     base = args[0] if args else next(v for v in more.values() if is_traced(v))
-    if not has_memory(base) or (function is np.unstack and base.type.ndim == 1):
+    if not has_memory(base) or (function == np.unstack and base.type.ndim == 1):
         return ys
     ours = gnp.FUNCTIONS[function]
 

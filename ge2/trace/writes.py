@@ -6,13 +6,15 @@ function yields the last contents of each written argument beside its results.
 
 from __future__ import annotations
 
+import ast
+import builtins
 import math
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import wraps
+from functools import partial, update_wrapper, wraps
 from threading import Lock, local
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import Any, Final, NoReturn, final
 
 import numpy as np
@@ -24,11 +26,13 @@ from ge2.base.errors import (
     InPlaceError,
     ReadOnlyError,
     TracerArrayConversionError,
+    TracerBoolConversionError,
     TracerIntegerConversionError,
 )
 from ge2.base.record import record
-from ge2.base.source import Source, here, is_of_library
+from ge2.base.source import MISSING, Expression, Source, callee, here, is_of_library
 from ge2.ops.elementwise import ConvertElementType
+from ge2.trace.concrete import SWALLOWING
 from ge2.trace.tracer import is_traced
 
 WORK: Final[Any] = 10_000  # candidates that a search for a common element may try
@@ -321,8 +325,10 @@ EMPTY: Final = (
 # may be kept for later calls; if that is not enough either, they are traced in a third trace
 GIVEN: Final = (
     "array", "asarray", "asanyarray", "ascontiguousarray", "eye", "identity", "arange", "linspace",
+    "logspace", "geomspace", "indices", "tri", "fromfunction", "meshgrid", "tile", "repeat", "diag",
 )  # fmt: skip
 JOINERS: Final = ("r_", "c_")
+HOMES: Final = (np, np.linalg, np.fft)  # of functions that are to take lists of traced values
 # functions of `math`, by their names in NumPy and in scipy.special where those are others
 OF_NUMPY: Final = {
     "acos": "arccos", "acosh": "arccosh", "asin": "arcsin", "asinh": "arcsinh", "atan": "arctan",
@@ -345,7 +351,7 @@ OF_REAL_ARRAYS: Final = (
 _here = local()  # `turn`: which trace of a function this thread makes after the first
 _lock = Lock()
 _threads: list[int] = []  # as many as trace so
-_originals: dict[tuple[ModuleType, str], Any] = {}
+_replaced: list[tuple[dict[str, Any], str, Any, Any]] = []  # names, a name, what it was, and is
 TURNS: Final = (1, 2)
 
 
@@ -358,28 +364,79 @@ def turn() -> int:
     return getattr(_here, "turn", 0)
 
 
-def for_user() -> bool:
+def for_user(original: Any = None) -> bool:
     """True if what calls the caller is a function of the user's, in a thread that traces so; what a
-    module makes while it is imported stays there.
+    module makes while it is imported stays there. `original`: the function that is called.
     """
     if not turn():
         return False
-    code = sys._getframe(2).f_code
-    return code.co_name != "<module>" and not is_of_library(code.co_filename)
+    frame = sys._getframe(2)
+    code = frame.f_code
+    if code.co_name == "<module>" or is_of_library(code.co_filename):
+        return False
+    return original is None or calls(frame, original)
+
+
+def calls(frame: FrameType, original: Any) -> bool:
+    """True if a line of the user's calls the function itself. Compiled modules have no frames: what
+    `np.random.uniform` makes by `np.empty`, it reads in memory.
+    """
+    name, func = original.__name__, callee(frame.f_code, frame.f_lasti)
+    value = MISSING if func is None else Expression(func, (), frame).value(func)
+    if value is not MISSING and value == original:
+        return True
+    if isinstance(func, ast.Attribute):
+        return bool(func.attr == name)
+    apart = type(value) is not partial
+    if isinstance(func, ast.Name) and apart and value is not vars(builtins).get(func.id):
+        return False
+    return name in frame.f_code.co_names  # `map(np.array, rows)`; or there is no source
+
+
+@final
+class Instead:
+    """A function of NumPy's that is replaced: `call` where a function of the user's calls it, and for
+    all else, and all others, the original.
+    """
+
+    def __init__(self, original: Any, call: Callable[..., Any]) -> None:
+        self.original, self.call = original, call
+        update_wrapper(self, original)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return (self.call if for_user(self.original) else self.original)(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.original, name)
+
+    def __eq__(self, other: object) -> bool:
+        return other is self.original or other is self
+
+    def __hash__(self) -> int:
+        return hash(self.original)
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        return type(self.original)
 
 
 @contextmanager
-def making_traced(number: int) -> Iterator[None]:
+def making_traced(number: int, users: Iterable[dict[str, Any]]) -> Iterator[None]:
     """Inside, NumPy's functions that make an array from no traced one make a traced one, where a
     function of the user's calls them in this thread; other threads and libraries get what they
-    always get. `number`: of the turn, which says of which functions.
+    always get. `number`: of the turn, which says of which functions. `users`: the names of modules of
+    the user's, among which `from numpy import zeros` has bound some.
     """
     with _lock:
         _threads.append(1)
         if len(_threads) == 1:
             for (module, name), instead in replacements().items():
-                _originals[module, name] = getattr(module, name)
-                setattr(module, name, instead)
+                replace_name(vars(module), name, instead)
+        instead = {id(original): new for _, _, original, new in _replaced}
+        for names in users:
+            for name, value in list(names.items()):
+                if id(value) in instead:
+                    replace_name(names, name, instead[id(value)])
     _here.turn = number
     try:
         yield
@@ -388,13 +445,37 @@ def making_traced(number: int) -> Iterator[None]:
         with _lock:
             _threads.pop()
             if not _threads:
-                for (module, name), original in _originals.items():
-                    setattr(module, name, original)
+                for names, name, original, instead in _replaced:
+                    if names.get(name) is instead:
+                        names[name] = original
+                _replaced.clear()
+
+
+def replace_name(names: dict[str, Any], name: str, instead: Any) -> None:
+    _replaced.append((names, name, names[name], instead))
+    names[name] = instead
+
+
+def users_namespaces(error: BaseException) -> Iterable[dict[str, Any]]:
+    """The names of the user's modules, and of functions without one through which an error came."""
+    found = []
+    for name, module in list(sys.modules.items()):
+        if type(module) is ModuleType:  # a subclass may load what it stands for
+            file = vars(module).get("__file__")
+            if name == "__main__" or (isinstance(file, str) and not is_of_library(file)):
+                found.append(vars(module))
+    at = error.__traceback__
+    while at is not None:
+        if not is_of_library(at.tb_frame.f_code.co_filename):
+            found.append(at.tb_frame.f_globals)
+        at = at.tb_next
+    return {id(names): names for names in found}.values()
 
 
 def replacements() -> dict[tuple[ModuleType, str], Any]:
     """The functions that replace those of NumPy and `math`, by module and name."""
     from ge2 import numpy as ours  # here: they are made of traced values themselves
+    from ge2.numpy.lib import stride_tricks
     from ge2.numpy.rare import special
 
     plain = {name: getattr(np, theirs) for name, theirs in OF_NUMPY.items()}
@@ -406,8 +487,15 @@ def replacements() -> dict[tuple[ModuleType, str], Any]:
         for name, instead in plain.items()
         if hasattr(math, name)  # cbrt and exp2 are of Python 3.11
     }
+    for home in HOMES:
+        for name, f in vars(home).items():
+            if isinstance(f, np.ufunc | type(np.sum)):
+                found[home, name] = Instead(f, of_lists(f))
     for name in (*EMPTY, *GIVEN):
-        found[np, name] = maker(getattr(np, name), getattr(ours, name), name in GIVEN)
+        original = getattr(np, name)
+        found[np, name] = Instead(original, maker(original, getattr(ours, name), name in GIVEN))
+    tricks = np.lib.stride_tricks
+    found[tricks, "as_strided"] = Instead(tricks.as_strided, stride_tricks.as_strided)
     for name in JOINERS:
         found[np, name] = Joiner(getattr(np, name), getattr(ours, name))
     return found
@@ -417,17 +505,46 @@ def logarithm(x: Any, base: Any = None) -> Any:
     return np.log(x) if base is None else np.log(x) / np.log(base)
 
 
+def of_lists(original: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of arrays that takes lists of traced values, too, as NumPy takes those of numbers."""
+
+    def called(*args: Any, **kwargs: Any) -> Any:
+        if original.__name__ in SWALLOWING:
+            return original(*map(as_one, args), **kwargs)
+        try:
+            return original(*args, **kwargs)
+        except (*OF_REAL_ARRAYS, TracerBoolConversionError):
+            given = [as_one(x) for x in args]
+            named = {name: as_one(x) for name, x in kwargs.items()}
+            if all(
+                a is b
+                for a, b in zip((*args, *kwargs.values()), (*given, *named.values()), strict=True)
+            ):
+                raise
+        return original(*given, **named)
+
+    return called
+
+
+def as_one(x: Any) -> Any:
+    """A list in which there are traced values as one array."""
+    from ge2.numpy import array  # here: it is made of traced values itself
+
+    return array(x) if type(x) in (list, tuple) and holds_traced(x) else x
+
+
+def holds_traced(x: Sequence[Any]) -> bool:
+    return any(is_traced(y) or (type(y) in (list, tuple) and holds_traced(y)) for y in x)
+
+
 def maker(
     original: Callable[..., Any], ours: Callable[..., Any], given: bool
 ) -> Callable[..., Any]:
-    """`original`, but `ours` where a function of the user's calls it and `ours` knows how: not for
-    strings, objects and records. `given`: of elements, which in the first turn NumPy makes if it can.
+    """`ours`, where it knows how, in place of `original`: not for strings, objects and records.
+    `given`: of elements, which in the first turn NumPy makes if it can.
     """
 
-    @wraps(original)
     def made(*args: Any, **kwargs: Any) -> Any:
-        if not for_user():
-            return original(*args, **kwargs)
         if is_traced(kwargs.get("like")):  # an array that ours made
             del kwargs["like"]
         first, second = (original, ours) if given and turn() == TURNS[0] else (ours, original)

@@ -173,7 +173,7 @@ def differentiable(
 
 def as_float(leaf: Any, name: str) -> str:
     """The fix for an argument that has no derivative."""
-    if isinstance(leaf, bool | int):
+    if issubclass(type(leaf), bool | int):
         return f"{float(leaf)} in place of {leaf}, or argnums= of another argument"
     if hasattr(leaf, "astype"):
         return f"{name}.astype(np.float64), argnums= of another argument, or allow_int=True"

@@ -427,7 +427,7 @@ def checked_length(elements: Sequence[Any], structure: Structure, length: int | 
             )  # fmt: skip
         sizes[f"xs{keystr(path)}"] = type_of(x).shape[0]
     if length is not None:
-        if isinstance(length, bool):
+        if issubclass(type(length), bool):
             raise InputError(
                 f"the length of a loop is an integer; got {length}", where=here(), fix="length=1"
             )

@@ -125,6 +125,26 @@ def test_parts_of_arrays(start: int, stop: int, step: int) -> None:
 
 
 @needs_compiler
+@pytest.mark.parametrize("stored", ["f4", "f2", "i1", "?"])
+def test_operands_that_are_made_of_narrower_ones(stored: str) -> None:
+    """A thread brings as much of a stage as its elements are wide once they are made."""
+    a, b = drawn(np.dtype("f8"), 6, 32), (drawn(F32, 32, 8) * 3).astype(stored)
+    bias = drawn(F32, 8)
+    with config.using(executor="emulator"):
+        found = ge2.jit(lambda a, b, bias: a @ b + bias)(a, b, bias)
+        other = ge2.jit(lambda a, b, bias: np.tanh(b.T @ a.T) + bias[:, None])(a, b, bias)
+    np.testing.assert_allclose(found, a @ b + bias, rtol=1e-12)
+    np.testing.assert_allclose(other, np.tanh(b.T @ a.T) + bias[:, None], rtol=1e-12)
+
+
+def test_products_of_no_axes_are_made_where_they_are_joined() -> None:
+    """`np.array` of products of lines: each is an element of an array, which no tensor map writes."""
+    a, b = drawn(F32, 5, 40), drawn(F32, 40)
+    with config.using(executor="emulator"):
+        found = ge2.jit(lambda a, b: np.array([np.dot(line, b) for line in a]))(a, b)
+    np.testing.assert_allclose(found, a @ b, rtol=1e-5, atol=1e-5)
+
+
 def test_batches() -> None:
     q, k = drawn(F32, 2, 33, 3, 16), drawn(F32, 2, 17, 3, 16, seed=1)
     op = DotGeneral(((3,), (3,)), ((0, 2), (0, 2)))

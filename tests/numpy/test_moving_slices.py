@@ -116,8 +116,8 @@ def test_a_slice_of_unknown_length_names_what_to_write() -> None:
             refused, match="length of a slice must be known(.|\n)*ge2.lax.dynamic_slice"
         ):
             ge2.jit(f)(x, 1, 2)
-    with pytest.raises(refused, match=r"dynamic_slice_in_dim\(np.tri\(5\), k, 2\)"):
-        ge2.jit(lambda k: np.tri(5)[k : k + 2])(1)
+    with pytest.raises(refused, match=r"dynamic_slice_in_dim\(np.hamming\(5\), k, 2\)"):
+        ge2.jit(lambda k: np.hamming(5)[k : k + 2])(1)
     np.testing.assert_array_equal(ge2.jit(lambda k: np.arange(5.0)[k : k + 2])(1), [1, 2])
     small = np.int8(1)  # whose sum wraps at 127
     with pytest.raises(refused):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import ge2
 from ge2.ir import Graph, verify
 from ge2.passes.context import NOTHING, Context
-from ge2.passes.fold import apart, forward_writes, within
+from ge2.passes.fold import apart, forward_writes, unread_writes, within
 from ge2.targets.cuda.limits import H200
 
 X = np.arange(24.0).reshape(6, 4)
@@ -20,10 +20,10 @@ ON_H200 = Context(caps=H200)
 targets = pytest.mark.parametrize("context", [NOTHING, ON_H200], ids=["in place", "copies"])
 
 
-def after(f: Any, *xs: Any, context: Context = ON_H200) -> Graph:
+def after(f: Any, *xs: Any, context: Context = ON_H200, step: Any = forward_writes) -> Graph:
     """The graph after the pass, which gives what it gave."""
     graph = ge2.make_jaxpr(f)(*xs).graph
-    found = verify(forward_writes(graph, context))
+    found = verify(step(graph, context))
     for a, b in zip(found(*xs), graph(*xs), strict=True):
         np.testing.assert_array_equal(a, b)
     return found
@@ -218,3 +218,58 @@ def test_a_slice_that_two_values_are_made_of_stays_for_the_second() -> None:
     y, u = np.ones((4, 3)), np.arange(12.0).reshape(4, 3)
     with ge2.config.using(executor="emulator"):
         np.testing.assert_array_equal(ge2.jit(f)(y, u), f(y, u))
+
+
+def diagonal_of(x: Any, c: Any) -> Any:
+    y = np.zeros(c.shape)
+    for i in range(x.shape[0]):
+        y[i, i] = np.sin(x[i])
+    y[1, 1] = 2 * x[0]  # again
+    return np.sum(y * c)
+
+
+def test_an_array_that_slices_alone_read_is_never_written() -> None:
+    """The derivative of a loop that writes elements: each would keep an array for its reader."""
+    c = np.arange(36.0).reshape(6, 6)
+    found = after(ge2.grad(diagonal_of), X[:, 0], c, step=unread_writes)
+    assert names(found).count("update_slice") == 0
+    step = 1e-6 * np.eye(6)
+    wanted = [(diagonal_of(X[:, 0] + d, c) - diagonal_of(X[:, 0] - d, c)) / 2e-6 for d in step]
+    np.testing.assert_allclose(ge2.jit(ge2.grad(diagonal_of))(X[:, 0], c), wanted, atol=1e-6)
+
+
+def test_such_arrays_go_and_others_stay(rng: np.random.Generator) -> None:
+    def f(x: Any, c: Any) -> Any:
+        y, z = x.copy(), x.copy()
+        for i in range(3):
+            y[i, 1:3] = c[i, 1:3] + y[i + 1, 1:3]
+            z[i] = z[i] * c[i]
+        return y[0, 1:3] + y[2, 1:3], z  # of `y` slices alone
+
+    plain = names(ge2.make_jaxpr(f)(X, X + 1).graph).count("update_slice")
+    assert (plain, names(after(f, X, X + 1, step=unread_writes)).count("update_slice")) == (6, 3)
+    many = rng.normal(size=(40, 40))
+
+    def elements(c: Any) -> Any:
+        y = np.zeros((40, 40))
+        for i in range(40):
+            for j in range(0, 40, 4):
+                y[i, j] = c[i, j] ** 2
+        return np.sum(y * c)
+
+    ge2.test_util.check_grads(elements, (many,), order=1)
+
+
+@pytest.mark.parametrize("step", [forward_writes, unread_writes])
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 3), st.booleans()), max_size=8))
+def test_any_order_of_tiles(step: Any, places: list[tuple[int, int, bool]]) -> None:
+    """Elements and pairs, written in any order, and each read right after."""
+
+    def f(x: Any, c: Any) -> Any:
+        y, read = x.copy(), [c[0, 0]]
+        for i, j, pair in places:
+            read.append(np.sum(y[i, j : j + 2]) + y[j, 3])
+            y[i, j : j + 1 + pair] = read[-1] * c[i, j] + i
+        return sum(read)
+
+    after(f, X, X + 1, step=step)

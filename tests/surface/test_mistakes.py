@@ -148,7 +148,7 @@ def test_what_is_mended_gives_what_numpy_gives(mistake: Mistake, names: dict[str
     ],
 )
 def test_fixes_have_the_parentheses_that_they_need(wrong: str, fix: str, names: Any) -> None:
-    program = f"def f(x):\n    count = np.tri(3)\n    {wrong}\n    return x\n\nge2.jit(f)(X)\n"
+    program = f"def f(x):\n    count = np.hamming(3)\n    {wrong}\n    return x\n\nge2.jit(f)(X)\n"
     with pytest.raises(ge2.errors.Ge2Error) as caught:
         executed(program, names, "mistake.py")
     assert f"try  {fix}" in str(caught.value)

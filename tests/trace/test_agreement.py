@@ -253,7 +253,7 @@ def test_every_method_and_attribute_of_an_array_is_there_or_says_that_it_is_not(
         )
     assert set(absent) == {
         "base", "byteswap", "ctypes", "data", "device", "dump", "dumps", "getfield",
-        "resize", "setfield", "setflags", "strides", "to_device", "tobytes", "tofile",
+        "resize", "setfield", "setflags", "to_device", "tobytes", "tofile",
     }  # fmt: skip
 
 

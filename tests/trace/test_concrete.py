@@ -7,6 +7,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import math
+import numbers
 import re
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -377,3 +378,41 @@ def test_a_file_is_read_once_for_questions_about_its_lines(monkeypatch: pytest.M
     source.parsed.cache_clear()
     ge2.jit(f)(np.float32(1))
     assert len(texts) == 1
+
+
+def strided(x, stride, flag, power=2):
+    """A function that asks of what kind its numbers are, as many do."""
+    assert isinstance(stride, int)
+    assert not isinstance(stride, np.ndarray)
+    assert isinstance(flag, bool)
+    assert isinstance(power, int | float)
+    assert isinstance(power, numbers.Number)
+    assert isinstance(x, np.ndarray)
+    return np.sum(x[::stride] ** power)
+
+
+def test_numbers_are_of_the_classes_they_were_given_as():
+    x = np.arange(6.0)
+    wanted = [0, 0, 4, 0, 8, 0]
+    np.testing.assert_array_equal(ge2.grad(strided)(x, 2, True), wanted)
+    compiled = ge2.jit(ge2.grad(strided), static_argnums=(1, 2))
+    np.testing.assert_array_equal(compiled(x, 2, True), wanted)
+    np.testing.assert_array_equal(compiled(x, 2, True, power=3.0), [0, 0, 12, 0, 48, 0])
+    with pytest.raises(TracerIntegerConversionError, match="static_argnames='stride'"):
+        ge2.jit(strided, static_argnames="flag")(x, stride=2, flag=True)
+
+
+def statistics(x, n):
+    return np.percentile(x, n), np.var(x, ddof=n), np.nanpercentile(x, n), x[n], x[n, None]
+
+
+def draws(key, n):
+    return ge2.random.fold_in(key, n), ge2.random.randint(key, (3,), 0, n)
+
+
+def test_numbers_that_are_traced_are_taken_where_known_ones_are():
+    x, key = np.arange(6.0), ge2.random.key(0)
+    for f, given in ((statistics, (x, 1)), (draws, (key, 9))):
+        for found, wanted in zip(ge2.jit(f)(*given), f(*given), strict=True):
+            np.testing.assert_allclose(found, wanted)
+    np.testing.assert_array_equal(ge2.jit(ge2.random.key)(7), ge2.random.key(7))

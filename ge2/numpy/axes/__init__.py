@@ -235,7 +235,9 @@ def divided(total: Any, number: Any) -> Any:
     dtype = type_of(total).dtype
     if dtype not in INEXACT:
         return e.divide(total, number)
-    return ops.DIV(total, dtype.type(number) if isinstance(number, int) else cast(number, dtype))
+    return ops.DIV(
+        total, dtype.type(number) if issubclass(type(number), int) else cast(number, dtype)
+    )
 
 
 def var(
@@ -264,7 +266,7 @@ def var(
         squares = e.add(ops.SQUARE(ops.REAL_PART(apart)), ops.SQUARE(ops.IMAG(apart)))
     total = sum(squares, axes, keepdims=keepdims, where=where)
     number = count(x, axes, where, is_set(keepdims) and bool(keepdims))
-    if isinstance(number, int) and isinstance(ddof, int | float):
+    if issubclass(type(number), int) and issubclass(type(ddof), int | float):
         y = e.divide(total, float(builtins.max(number - ddof, 0)))
     else:
         y = divided(total, e.maximum(e.subtract(number, ddof), 0))

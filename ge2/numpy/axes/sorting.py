@@ -95,7 +95,7 @@ def top_k(x: Any, k: int, axis: int = -1) -> tuple[Any, Any]:
     (array([5., 5., 3.]), array([1, 3, 2]))
     """
     x, axis = in_order(x, axis, None)
-    if isinstance(k, bool) or not isinstance(k, int | np.integer):
+    if issubclass(type(k), bool) or not issubclass(type(k), int | np.integer):
         what = f"top_k takes k as an int, which shapes depend on; got {type(k).__name__}"
         raise ArgumentError(
             what, where=here(), fix="a number that is known; static_argnames='k' under jit"

@@ -81,7 +81,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "rare.special": ("i0", "kaiser"),
 }
 OTHERS: dict[str, tuple[str, ...]] = {  # not in the main namespace: where NumPy keeps its own
-    "lib.stride_tricks": ("sliding_window_view",),
+    "lib.stride_tricks": ("as_strided", "sliding_window_view"),
 }
 PASSED: tuple[str, ...] = (
     "False_", "ScalarType", "True_", "base_repr", "binary_repr", "bool", "broadcast", "byte", "bytes_",
@@ -155,7 +155,7 @@ def ours_of(function: Any) -> Any:
     if home.removeprefix("numpy.") in PARTS:
         found = getattr(import_module(f"ge2.{home}"), name, None)
         return SHARED.get(found, found)
-    return find(name) if name in HOME and theirs(name) is function else None
+    return find(name) if name in HOME and theirs(name) == function else None
 
 
 def lacking(name: str) -> str:

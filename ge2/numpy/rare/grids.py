@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import reduce
 from typing import Any, final
 
 import numpy as np
@@ -33,7 +35,7 @@ from ge2.numpy.promotion import (
     plainly,
     reshape,
 )
-from ge2.numpy.shapes import broadcast_to, flip, moveaxis, part
+from ge2.numpy.shapes import broadcast_to, flip, moveaxis, part, transpose
 from ge2.ops.elementwise import ADD, SUB
 from ge2.ops.index import Gather
 from ge2.ops.shape import Iota, Pad
@@ -247,6 +249,60 @@ def slid(x: Any, size: int, axis: int) -> Any:
         raise ArgumentError(what, where=here())
     index = ADD(Iota((n, size), 0, INT64)(), Iota((n, size), 1, INT64)())
     return moveaxis(Gather((axis,))(x, index), (0, 1), (axis, -1))
+
+
+@plainly(np.lib.stride_tricks.as_strided)
+def as_strided(
+    x: Any, shape: Any = None, strides: Any = None, subok: bool = False, writeable: bool = True
+) -> Any:
+    """Elements of an array in C order, by distances in bytes, as `numpy.lib.stride_tricks.as_strided`.
+
+    What is outside of the array is an ArgumentError, and the result cannot be written.
+    """
+    y = array(x)
+    t = type_of(y)
+    own, item = steps_of(t.shape), t.dtype.itemsize
+    sizes = t.shape if shape is None else tuple([operator.index(n) for n in shape])
+    given = own if strides is None else [operator.index(s) / item for s in strides]
+    steps = [int(s) for s in given]
+    reach = sum((n - 1) * s for n, s in zip(sizes, steps, strict=True))
+    if min(steps, default=0) < 0 or reach >= t.size or steps != list(given):
+        what = f"as_strided reads from {t} what is outside of it, or between its elements"
+        raise ArgumentError(what, where=here(), fix="strides of x.strides, and a shape that fits")
+    return strided(fresh(y), own, sizes, steps)
+
+
+def steps_of(shape: Dims) -> list[int]:
+    """How many elements apart neighbours along each axis are, in C order."""
+    return [math.prod(shape[a + 1 :]) for a in range(len(shape))]
+
+
+def strided(x: Any, own: Sequence[int], sizes: Sequence[int], steps: Sequence[int]) -> Any:
+    """The elements of `x`, whose steps are its `own`: each axis of the result walks along one of its."""
+    shape = type_of(x).shape
+    along: list[list[int]] = [[] for _ in shape]  # for each axis of `x` those that walk along it
+    left = [n - 1 for n in shape]
+    for a in sorted(range(len(sizes)), key=lambda a: -steps[a]):
+        if sizes[a] != 1 and steps[a]:
+            for d, step in enumerate(own):
+                if steps[a] % step == 0 and (sizes[a] - 1) * (steps[a] // step) <= left[d]:
+                    left[d] -= (sizes[a] - 1) * (steps[a] // step)
+                    along[d].append(a)
+                    break
+            else:  # from one line into the next
+                return strided(reshape(x, (math.prod(shape),)), [1], sizes, steps)
+    for d in reversed(range(len(shape))):
+        walks = tuple([sizes[a] for a in along[d]])
+        parts = [
+            Iota(walks, i, INT64)() * (steps[a] // own[d]) for i, a in enumerate(along[d])
+        ] or [np.int64(0)]
+        index = reduce(ADD, parts)
+        x = moveaxis(x, d + sum(map(len, along[d + 1 :])), 0)
+        x = Gather((0,))(x, index)
+    order = [a for axes in along for a in axes]
+    x = transpose(x, sorted(range(len(order)), key=order.__getitem__))
+    x = reshape(x, tuple([n if a in order else 1 for a, n in enumerate(sizes)]))
+    return broadcast_to(x, tuple(sizes))
 
 
 # -------- Padding: with numbers, with the array's own elements by slices of it, with what its ends

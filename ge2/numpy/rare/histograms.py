@@ -230,7 +230,7 @@ def histogram2d(
         raise ShapeError(
             f"x and y must have the same length; got {type_of(x)}, {type_of(y)}", where=here()
         )
-    one = not isinstance(bins, int | np.integer) and len(bins) not in (1, 2)
+    one = not issubclass(type(bins), int | np.integer) and len(bins) not in (1, 2)
     found, edges = histogramdd([x, y], [array(bins)] * 2 if one else bins, range, density, weights)
     return found, edges[0], edges[1]
 
@@ -246,7 +246,7 @@ def histogramdd(
     lines = coordinates(sample)
     each = (
         per_axis("bins", bins, len(lines))
-        if not isinstance(bins, int | np.integer)
+        if not issubclass(type(bins), int | np.integer)
         else [bins] * len(lines)
     )
     spans = [None] * len(lines) if range is None else per_axis("range", range, len(lines))
@@ -341,7 +341,7 @@ def nanquantile(
         return quantile(x, q, axis, method=method, keepdims=keepdims, weights=weights)
     check_method(method, weights)
     dtype = type_of(x).dtype
-    parts = dtype.type(q) if isinstance(q, int | float) else array(q)
+    parts = dtype.type(q) if issubclass(type(q), int | float) else array(q)
     parts = (
         parts
         if type_of(parts).dtype in INEXACT
@@ -396,5 +396,5 @@ def nanpercentile(
     """`nanquantile` with q from 0 to 100, as `numpy.nanpercentile`."""
     if type_of(array(a)).dtype not in INEXACT:
         return percentile(a, q, axis, out, method=method, keepdims=keepdims, weights=weights)
-    parts = q / 100 if isinstance(q, int | float) else e.true_divide(array(q), 100)
+    parts = q / 100 if issubclass(type(q), int | float) else e.true_divide(array(q), 100)
     return nanquantile(a, parts, axis, out, method=method, keepdims=keepdims, weights=weights)

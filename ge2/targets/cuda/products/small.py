@@ -156,7 +156,8 @@ class Small(Matrices):
         line, operand = (
             (self.rows, self.operands[0]) if name == "a" else (self.columns, self.operands[1])
         )
-        itemsize = self.stored["ab".index(name)].itemsize
+        stored = self.stored["ab".index(name)].itemsize
+        itemsize = max(stored, self.wide.itemsize)  # a thread has no more of a stage than 16 bytes
         return read(line, self.sums, name, operand, itemsize, self.batches)
 
     def lines(self, name: str, places: dict[str, str], index: str) -> Lines:

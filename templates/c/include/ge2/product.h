@@ -28,6 +28,14 @@ enum { GE2_ROW_MAJOR = 101, GE2_PLAIN = 111, GE2_TURNED = 112, GE2_LOWER = 122 }
     GE2_FN void ge2_product_loops_##S(                                                                              \
         int64_t m, int64_t n, int64_t k, const T *a, int64_t a_row, int64_t a_column, const T *b, int64_t b_row,    \
         int64_t b_column, T *c, int64_t c_row) {                                                                    \
+        if (n == 1) { /* no row to be summed in: a number is, in the same order */                                  \
+            for (int64_t i = 0; i < m; i++) {                                                                       \
+                W sum = 0;                                                                                          \
+                for (int64_t l = 0; l < k; l++) sum += (W)a[i * a_row + l * a_column] * b[l * b_row];               \
+                c[i * c_row] = (T)sum;                                                                              \
+            }                                                                                                       \
+            return;                                                                                                 \
+        }                                                                                                           \
         for (int64_t i = 0; i < m; i++)                                                                             \
             for (int64_t first = 0; first < n; first += 64) {                                                       \
                 const int64_t width = ge2_least(64, n - first);                                                     \

@@ -64,6 +64,7 @@ GE2_FN void ge2_small_bring(
 ) {
     constexpr int DEPTH = ge2_small_panel<T, ALONG>::DEPTH;
     constexpr int ROW = (ALONG ? DEPTH : GE2_SMALL_SIDE) / WIDE;
+    static_assert(GE2_SMALL_SIDE * DEPTH % (WIDE * GE2_SMALL_THREADS) == 0, "threads have parts of a stage");
 #pragma unroll
     for (int n = 0; n < GE2_SMALL_SIDE * DEPTH / WIDE / GE2_SMALL_THREADS; n++) {
         const int piece = (int)threadIdx.x + n * GE2_SMALL_THREADS, outer = piece / ROW, inner = piece % ROW * WIDE;
