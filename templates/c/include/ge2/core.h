@@ -69,13 +69,16 @@ typedef struct timespec ge2_time;
 
 /* A function whose time is that of others, which it calls: gcc does less to it. It does not become part of one
    without this, nor one without it part of this, unless that always is. GE2_SOONER only hands arguments on; a
-   GE2_LIGHT one may copy or count, too. */
+   GE2_LIGHT one may copy or count, too; a GE2_BRANCHING one sorts, seeks or checks, and has vectors in loops that are
+   said to have them alone. */
 #ifdef __clang__
 #define GE2_SOONER
 #define GE2_LIGHT
+#define GE2_BRANCHING
 #else
 #define GE2_SOONER __attribute__((optimize("Og")))
 #define GE2_LIGHT __attribute__((optimize("O1")))
+#define GE2_BRANCHING __attribute__((optimize("O2")))
 #endif
 #define GE2_CALLER GE2_LIGHT GE2_SINGLE
 #define GE2_CALLED static __attribute__((noinline, unused)) /* a function that does not become part of its callers */
@@ -93,12 +96,15 @@ typedef struct timespec ge2_time;
 #define GE2_VECTOR 16
 #endif
 
-/* A function of a matrix product, whose products and sums are fused, as BLAS has them: elsewhere a * b - a * b is to be 0. */
+/* A function of a matrix product, whose products and sums are fused, as BLAS has them: elsewhere a * b - a * b is to be 0.
+   Where its vectors and tiles are written out, gcc's further passes take time and make it no quicker. */
 #ifdef __clang__
 #define GE2_FUSED
+#define GE2_FUSED_VECTORS
 #define GE2_FUSE _Pragma("clang fp contract(fast)")
 #else
 #define GE2_FUSED __attribute__((optimize("fp-contract=fast")))
+#define GE2_FUSED_VECTORS __attribute__((optimize("O2", "fp-contract=fast")))
 #define GE2_FUSE
 #endif
 

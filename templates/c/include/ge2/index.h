@@ -40,13 +40,13 @@ static __attribute__((unused, noinline, cold)) void ge2_index_fails(
     GE2_FN int ge2_index_is_outside_##t(T i, int64_t size) { \
         return (uint64_t)(int64_t)i + (uint64_t)size >= 2 * (uint64_t)size; \
     } \
-    GE2_SINGLE int ge2_any_outside_##t(const T *x, int64_t n, int64_t size) { \
+    GE2_BRANCHING GE2_SINGLE int ge2_any_outside_##t(const T *x, int64_t n, int64_t size) { \
         int outside = 0; \
         _Pragma("omp simd reduction(| : outside)") \
         for (int64_t i = 0; i < n; i++) outside |= ge2_index_is_outside_##t(x[i], size); \
         return outside; \
     } \
-    GE2_SINGLE int ge2_indices_outside_##t( \
+    GE2_BRANCHING GE2_SINGLE int ge2_indices_outside_##t( \
         const T *x, int64_t n, int64_t step, int64_t size, int64_t axis, int64_t equation, int threads, \
         const ge2_services *lib) { \
         int outside = 0; \

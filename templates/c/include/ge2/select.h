@@ -36,7 +36,7 @@ GE2_FN uint8_t ge2_sort_value_f8_e5m2(uint32_t key) { return ge2_cast_f32_f8_e5m
             for (int r = 0; r < count; r++) found[r] = ranks[r] - before == place ? key : found[r]; \
         } \
     } \
-    static __attribute__((unused)) void ge2_select_##t( \
+    GE2_BRANCHING GE2_SINGLE void ge2_select_##t( \
         K *line, K *other, int64_t n, const int64_t *ranks, int64_t before, int count, K *found) { \
         if (n <= GE2_FEW_KEYS) { \
             ge2_select_few_##t(line, n, ranks, before, count, found); \

@@ -44,7 +44,7 @@ enum { GE2_LARGEST, GE2_RISING, GE2_FALLING };
         K key; \
         uint32_t index; \
     } ge2_pair_##t; \
-    static __attribute__((unused)) void ge2_sort_##t(ge2_pair_##t *line, ge2_pair_##t *other, int64_t n) { \
+    GE2_BRANCHING GE2_SINGLE void ge2_sort_##t(ge2_pair_##t *line, ge2_pair_##t *other, int64_t n) { \
         if (n <= GE2_SHORT_LINE) { \
             K keys[GE2_SHORT_LINE]; \
             int32_t place[GE2_SHORT_LINE] = {0}; \
@@ -93,7 +93,7 @@ enum { GE2_LARGEST, GE2_RISING, GE2_FALLING };
         const K turned = order == GE2_RISING ? key : order == GE2_FALLING ? (K)~(K)(key + 1) : (K)~key; \
         return (ge2_pair_##t){turned, (uint32_t)i}; \
     } \
-    static __attribute__((unused)) void ge2_top_##t( \
+    GE2_SINGLE void ge2_top_##t( \
         ge2_pair_##t *heap, const T *x, int64_t step, int64_t n, int64_t k, int order) { \
         for (int64_t i = 0; i < k; i++) heap[i] = ge2_turned_##t(x, step, i, order); \
         for (int64_t i = k / 2 - 1; i >= 0; i--) ge2_sink_##t(heap, k, i, heap[i]); \
