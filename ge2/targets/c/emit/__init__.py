@@ -246,3 +246,15 @@ def widens_bytes(works: Iterable[Work], many: int) -> bool:
     read = {x.dtype.itemsize for w in works for x in w.xs if isinstance(x.leaf, Param)}
     written = {w.param.var.type.dtype.itemsize for w in works if w.param is not None}
     return len(wide) >= many and 1 in read | written
+
+
+def bytes_of(ctype: str) -> int:
+    """The size of a C type."""
+    known = {"double": 8, "float": 4, "_Bool": 1, "float _Complex": 8, "double _Complex": 16}
+    if ctype.startswith("ge2_indexed"):  # an index beside it
+        return 24 if ctype.endswith("c128") else 16
+    return known.get(ctype) or int("".join(filter(str.isdigit, ctype))) // 8
+
+
+def wrapped(text: str) -> str:
+    return f"({text})" if " " in text else text

@@ -87,6 +87,14 @@ typedef struct timespec ge2_time;
    arguments are equal constants, and then passes 32 bits on the stack where 64 are read. */
 #define GE2_ANOTHER_CALL __asm__ volatile("")
 
+/* Of a loop over all elements of a large array, which does much: gcc writes what vectors leave over again for shorter
+   ones, and then for single elements, of which the last are enough. A length that no vector has keeps it from that. */
+#ifdef __clang__
+#define GE2_LONG_LOOP
+#else
+#define GE2_LONG_LOOP simdlen(256)
+#endif
+
 /* Bytes of a vector register. */
 #if defined(__AVX512F__)
 #define GE2_VECTOR 64
