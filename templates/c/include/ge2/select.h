@@ -27,7 +27,8 @@ GE2_FN uint8_t ge2_sort_value_f8_e5m2(uint32_t key) { return ge2_cast_f32_f8_e5m
 /* ge2_select_f32: found[r] is the key of rank ranks[r] - before in line[n], for `count` rising ranks; other[n] is room.
    What is in a bucket is moved without a branch, until the last of it is. */
 #define GE2_SELECTING(t, K) \
-    GE2_FN void ge2_select_few_##t(const K *line, int64_t n, const int64_t *ranks, int64_t before, int count, K *found) { \
+    GE2_BRANCHING GE2_SINGLE void ge2_select_few_##t( \
+        const K *line, int64_t n, const int64_t *ranks, int64_t before, int count, K *found) { \
         for (int32_t j = 0; j < (int32_t)n; j++) { \
             const K key = line[j]; \
             int32_t place = 0; \
