@@ -88,6 +88,15 @@ def headers(text: str) -> tuple[str, ...]:
     return tuple(sorted(found | named))
 
 
+def types(text: str) -> tuple[str, ...]:
+    """The types for which a text needs the functions of headers that have some for each.
+
+    >>> types("ge2_add_i32(ge2_index_i64(x), ge2_cast_f64_i32(i))")
+    ('i32', 'i64')
+    """
+    return tuple(sorted({suffix for _, suffix in NAMED.findall(text)}))
+
+
 @cache
 def header(name: str, suffix: str) -> str:
     if name.startswith("cast_") or name == "cast":

@@ -59,6 +59,18 @@ typedef struct timespec ge2_time;
 
 #define GE2_FN static inline __attribute__((always_inline, unused))
 
+/* What a header has for each type, GE2_FOR(MACRO, i8, ...) for MACRO(i8, ...): a source that says which types it needs,
+   by GE2_SOME_TYPES and a line for each, has no others, which gcc would read for longer than it compiles some kernels. */
+#ifdef GE2_SOME_TYPES
+#define GE2_ALL_OF(macro, ...) macro(__VA_ARGS__)
+#define GE2_NONE_OF(...)
+#define GE2_SECOND(first, second, ...) second
+#define GE2_CHOSEN(...) GE2_SECOND(__VA_ARGS__)
+#define GE2_FOR(macro, type, ...) GE2_CHOSEN(GE2_HAS_##type, GE2_NONE_OF, )(macro, type, __VA_ARGS__)
+#else
+#define GE2_FOR(macro, type, ...) macro(type, __VA_ARGS__)
+#endif
+
 /* A function that stays one: its code is compiled once, not for each of its callers. */
 #ifdef __clang__
 #define GE2_ONCE_COMPILED noinline

@@ -84,13 +84,13 @@ static __attribute__((unused, noinline, cold)) void ge2_index_fails(
         return ge2_indices_outside_##t(x, n, step, size, axis, equation, threads, lib); \
     }
 
-GE2_INDICES(i8, int8_t)
-GE2_INDICES(i16, int16_t)
-GE2_INDICES(i32, int32_t)
-GE2_INDICES(i64, int64_t)
-GE2_INDICES(u8, uint8_t)
-GE2_INDICES(u16, uint16_t)
-GE2_INDICES(u32, uint32_t)
-GE2_INDICES(u64, uint64_t)
+GE2_FOR(GE2_INDICES, i8, int8_t)
+GE2_FOR(GE2_INDICES, i16, int16_t)
+GE2_FOR(GE2_INDICES, i32, int32_t)
+GE2_FOR(GE2_INDICES, i64, int64_t)
+GE2_FOR(GE2_INDICES, u8, uint8_t)
+GE2_FOR(GE2_INDICES, u16, uint16_t)
+GE2_FOR(GE2_INDICES, u32, uint32_t)
+GE2_FOR(GE2_INDICES, u64, uint64_t)
 
 #endif
