@@ -56,14 +56,16 @@ ALONE = 0
 @record
 class Sharing:
     """Sharing of loops by threads: the test by which they do, how many there are, and the schedule
-    of the iterations.
+    of the iterations. With a `total`, they are a function of their own, of which each thread calls
+    one part of so many iterations.
     """
 
     test: str
-    schedule: str
+    schedule: str = ""
     long: bool = False  # whether the loop has so many lines that it is not compiled twice
     simd: bool = False
     count: str = "threads"
+    total: str = ""
 
 
 def leaves(view: Any) -> Iterator[Text]:
@@ -179,7 +181,8 @@ class CKernel:
     @property
     def of_part(self) -> tuple[Argument, ...]:
         """The parameters that concern a part."""
-        return tuple(a for a in self.arguments if a.name not in ("chunk", "grain", "threads"))
+        others = "chunk", "grain", "threads", "work"
+        return tuple(a for a in self.arguments if a.name not in others)
 
 
 @final

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from ge2.compile import compile_graph
 from ge2.compile.catalog import Reference
 from ge2.ir import parse
 from ge2.passes import TABLE
+from ge2.targets.c.tuning import Tuning
 from tests.small import TINY
 from tests.together import needs_compiler
 
@@ -439,3 +441,24 @@ def test_many_operations_on_wide_numbers_take_few_bytes_at_a_time(rng):
 def test_bytes_across_each_other_are_copied_to_the_edges(shape, rng):
     x = rng.integers(0, 256, shape).astype(np.uint8)
     np.testing.assert_array_equal(ge2.jit(lambda x: x.T.copy())(x), x.T)
+
+
+@pytest.mark.full_options
+def test_what_vectors_leave_over_of_long_loops_is_the_same(rng: np.random.Generator) -> None:
+    """A large loop that does much has no shorter vectors for the last elements."""
+
+    def f(x: Any) -> Any:
+        for _ in range(5):
+            x = np.where(x > 0, np.tanh(x) + 0.3, x * x - 1.7)
+        return x
+
+    plain = replace(Tuning(), regions=replace(Tuning().regions, long=1 << 40))
+    for dtype in (np.float32, np.float64):
+        for n in (511, 512, 513, 530, 20_011):
+            x = rng.normal(size=n).astype(dtype)
+            long = ge2.jit(f)
+            assert ("GE2_LONG_LOOP" in long.lower(x).as_text("c")) == (n >= 512)
+            with config.using(tuning=(plain,)):
+                other = ge2.jit(f)
+                assert "GE2_LONG_LOOP" not in other.lower(x).as_text("c")
+                np.testing.assert_array_equal(other(x), long(x))

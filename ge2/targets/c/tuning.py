@@ -32,6 +32,10 @@ class Regions:
     # elements of a byte that are converted at once: more are unpacked in steps
     bytes_at_once: int = 16
     crowded: int = 32  # operations on wider numbers in a loop from which on bytes are taken so, too
+    # elements of a loop over all of an array, and simple operations for each, from which on what
+    # vectors leave over has no shorter ones: a quarter of gcc's time
+    long: int = 512
+    heavy: int = 24
     # elements whose float32 sum is taken before it is added to a float64: NumPy errs as much
     run: int = 256
     exact_run: int = 128  # as many as NumPy adds before it goes pairwise, in eight sums

@@ -88,6 +88,15 @@ def headers(text: str) -> tuple[str, ...]:
     return tuple(sorted(found | named))
 
 
+def types(text: str) -> tuple[str, ...]:
+    """The types for which a text needs the functions of headers that have some for each.
+
+    >>> types("ge2_add_i32(ge2_index_i64(x), ge2_cast_f64_i32(i))")
+    ('i32', 'i64')
+    """
+    return tuple(sorted({suffix for _, suffix in NAMED.findall(text)}))
+
+
 @cache
 def header(name: str, suffix: str) -> str:
     if name.startswith("cast_") or name == "cast":
@@ -246,3 +255,15 @@ def widens_bytes(works: Iterable[Work], many: int) -> bool:
     read = {x.dtype.itemsize for w in works for x in w.xs if isinstance(x.leaf, Param)}
     written = {w.param.var.type.dtype.itemsize for w in works if w.param is not None}
     return len(wide) >= many and 1 in read | written
+
+
+def bytes_of(ctype: str) -> int:
+    """The size of a C type."""
+    known = {"double": 8, "float": 4, "_Bool": 1, "float _Complex": 8, "double _Complex": 16}
+    if ctype.startswith("ge2_indexed"):  # an index beside it
+        return 24 if ctype.endswith("c128") else 16
+    return known.get(ctype) or int("".join(filter(str.isdigit, ctype))) // 8
+
+
+def wrapped(text: str) -> str:
+    return f"({text})" if " " in text else text

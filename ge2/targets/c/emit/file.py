@@ -14,7 +14,7 @@ from ge2.base.source import pattern
 from ge2.codegen.environment import render
 from ge2.codegen.text import Argument, CKernel, Sharing, Text, checked, coded, declarations
 from ge2.codegen.text import length as length_of_text
-from ge2.targets.c.emit import headers
+from ge2.targets.c.emit import headers, types
 from ge2.targets.c.tuning import Files
 
 # -------- The parts of a C function, as templates print them (`stages` of
@@ -199,6 +199,20 @@ class Cut:
 
 
 PROGRAM = "c/program.c.jinja"
+EACH_TYPE = frozenset(
+    (
+        "complex",
+        "complex_exp",
+        "fold",
+        "index",
+        "integer",
+        "random",
+        "select",
+        "sort",
+        "sort_lines",
+        "transpose",
+    )
+)  # headers that have functions for each type
 PRODUCTS = {
     "f32": "GE2_PRODUCT_BLAS(f32, float, sgemm, sgemv, float, one, zero)",
     "f64": "GE2_PRODUCT_BLAS(f64, double, dgemm, dgemv, double, one, zero)",
@@ -296,9 +310,19 @@ class CFile:
         return f"{sooner}{'GE2_SINGLE' if name in self.single else 'static'} void {name}("
 
     @property
-    def headers(self) -> tuple[str, ...]:
+    def named(self) -> str:
+        """The texts that name functions of headers."""
         called = [c for run in self.runs for c in coded(run.calls)]
-        found = {*headers("".join([*self.helpers, *self.defined, *self.kernels, *called]))}
+        return "".join([*self.helpers, *self.defined, *self.kernels, *called])
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        """The types whose functions headers are to have; () for all, where a user's C may call any."""
+        return () if self.helpers or EACH_TYPE.isdisjoint(self.headers) else types(self.named)
+
+    @property
+    def headers(self) -> tuple[str, ...]:
+        found = {*headers(self.named)}
         if self.helpers:
             found.add("complex")  # a user's own C may calculate with them
         return ("core", *sorted(found | ({"product"} if self.products else set())))

@@ -28,6 +28,7 @@ from ge2.targets.c.emit import (
     HELD,
     SUFFIX,
     apart,
+    bytes_of,
     clause,
     compensated,
     gathers_index,
@@ -43,6 +44,7 @@ from ge2.targets.c.emit import (
     taken_in,
     vectorises,
     widens_bytes,
+    wrapped,
 )
 from ge2.targets.c.emit.file import Braces, Cut, For, Partial, Stage, Tasks, length, with_reads
 from ge2.targets.c.emit.statements import (
@@ -322,7 +324,16 @@ class Writer(Statements):
         text = "".join(f" reduction({c}:{', '.join(names)})" for c, names in clauses.items() if c)
         if not text and (self.byte_floats() or widens_bytes(loop.works, self.tuning.crowded)):
             text = f" simdlen({self.tuning.bytes_at_once})"
+        elif not text and self.long(loop):
+            text = " GE2_LONG_LOOP"
         return before, f"#pragma omp simd{text}" if simd else "", after
+
+    def long(self, loop: Loop) -> bool:
+        """True if a loop goes over all elements of a large array, or a task of them, and does much."""
+        spec, cost = loop.spec, sum(w.cost for w in loop.works)
+        if spec is None or spec.role != "task" or loop.parent is not self.root or spec.axes[1:]:
+            return False
+        return self.axes.sizes[spec.axes[0]] >= self.tuning.long and cost >= self.tuning.heavy
 
     def byte_floats(self) -> bool:
         """True if an array has floats of a byte each, whose conversions are long."""
@@ -586,15 +597,3 @@ def scalar(child: Work | Loop) -> bool:
     if not isinstance(child, Work) or child.kind != "compute" or child.axes:
         return False
     return not statements.is_place(child)
-
-
-def wrapped(text: str) -> str:
-    return f"({text})" if " " in text else text
-
-
-def bytes_of(ctype: str) -> int:
-    """The size of a C type."""
-    known = {"double": 8, "float": 4, "_Bool": 1, "float _Complex": 8, "double _Complex": 16}
-    if ctype.startswith("ge2_indexed"):  # an index beside it
-        return 24 if ctype.endswith("c128") else 16
-    return known.get(ctype) or int("".join(filter(str.isdigit, ctype))) // 8

@@ -116,17 +116,23 @@ def nest_of(letters: Sequence[str], ends: Sequence[str]) -> tuple[tuple[str, str
     return tuple(zip(letters, ends, strict=True))
 
 
-def shared(head: Head, depth: int, work: int, simd: bool = False, lines: int = 0) -> Sharing | None:
-    """Returns how threads share so many nested loops around some lines; not at all where one thread
-    has little to do.
+def shared(head: Head, ends: Sequence[str], work: int) -> Sharing | None:
+    """Returns how threads share nested loops with these ends; not at all where one thread has little
+    to do.
     """
     if head.alone:
         return None
+    factors = (f"({end})" if " " in end and len(ends) > 1 else end for end in ends)
+    return Sharing(head.team(work), total=" * ".join(factors))
+
+
+def shared_in_vectors(head: Head, depth: int, work: int, lines: int) -> Sharing | None:
+    """The same of so many nested loops around some lines, whose iterations are done side by side."""
+    if head.alone:
+        return None
     collapse = f"collapse({depth}) " if depth > 1 else ""
-    schedule = f"for {'simd ' if simd else ''}{collapse}schedule(static)"
-    again = simd and not collapse
     long = depth + lines > head.tuning.regions.lines
-    return Sharing(head.team(work), schedule, long, simd=again)
+    return Sharing(head.team(work), f"for simd {collapse}schedule(static)", long, simd=not collapse)
 
 
 def single(shape: Dims, strides: Dims, axes: Dims) -> int | None:
@@ -223,7 +229,7 @@ def transposing(given: Moved, caps: Caps) -> CKernel | None:
     )
     names = [*letters, "block"]
     ends = [*ends, f"({n_s} + {tile - 1}) / {tile}"]
-    sharing = shared(head, len(ends), math.prod(shape), lines=2)
+    sharing = shared(head, ends, math.prod(shape))
     arguments = sorted(head.arguments.values(), key=lambda a: ORDER.index(a.kind))
     about = f"{b.type} = {a.type} across"
     view = Elements(nest_of(names, ends), sharing, each)

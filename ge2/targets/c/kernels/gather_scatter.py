@@ -26,7 +26,7 @@ from ge2.ops.index import Gather, Indexed, Scatter, ScatterReduce, spans
 from ge2.ops.reduce import kept
 from ge2.passes.take_to_mask import Index
 from ge2.targets.c.emit import STORED, SUFFIX, expression, number
-from ge2.targets.c.kernels import Check, Elements, Head, nest_of, shared
+from ge2.targets.c.kernels import Check, Elements, Head, nest_of, shared, shared_in_vectors
 from ge2.targets.c.kernels.generated import Generated, Operands, Pieces, copying, unless_same
 from ge2.targets.c.tuning import Caps, Moves
 
@@ -205,10 +205,11 @@ class CGather(Generated):
             x, y = rows.x_along, rows.y_along
             rows.u, rows.x_along, rows.y_along = rows.u[:-1], x[:-1], y[:-1]
         to, source = rows.place_y(), rows.place_x()
-        lines = 2 + len(rows.u) if tight else 2
         sharing = None
-        if over:
-            sharing = shared(rows.head, len(over), rows.work, simd=not tight, lines=lines)
+        if over and tight:
+            sharing = shared(rows.head, over, rows.work)
+        elif over:
+            sharing = shared_in_vectors(rows.head, len(over), rows.work, lines=2)
         return Gathering(
             nest_of(rows.i, over), sharing, rows.at(), nest_of(rows.u, along[:-1]) if tight else (), to,
             source, along[-1] if tight else "",
@@ -219,7 +220,7 @@ class CGather(Generated):
         (over, along), last, size = rows.ends(), rows.u[-1], rows.head.tuning.moves.tile
         to, source = rows.place_y(), rows.place_x()
         ends = [f"({along[-1]} + {size - 1}) / {size}", *over]
-        sharing = shared(rows.head, len(ends), rows.work, lines=4 + len(rows.u) - 1)
+        sharing = shared(rows.head, ends, rows.work)
         return Gathering(
             nest_of(["tile", *rows.i], ends), sharing, rows.at(), rows.inner(), to, source, "", last,
             along[-1], size,
@@ -267,12 +268,12 @@ class CWriting(Generated):
         span = 1 + sum((x.shape[a] - 1) * s for a, s in zip(op.axes, rows.x_over, strict=True))
         head.size("tiles", tiles), head.size("ranges", ranges), head.size("span", span)
         store = self.stored(op, f"x[{rows.place_x()}]", self.update(rows, ins[1]), x.dtype, held)
-        last, inner, lines = "", nest_of((), ()), 4 + len(over)
+        last, inner = "", nest_of((), ())
         if along:
-            last, inner, lines = rows.u[-1], rows.inner(), lines + 1 + len(rows.u)
+            last, inner = rows.u[-1], rows.inner()
         at = rows.at()
         view = Scattering(
-            checks, shared(head, 1, rows.work, lines=lines), nest_of(rows.i, over), at, inner, last,
+            checks, shared(head, ("tiles * ranges",), rows.work), nest_of(rows.i, over), at, inner, last,
             along[-1] if along else "", x.dtype not in COMPLEX, (Text(store),),
         )  # fmt: skip
         return head.skeleton(op.name, problem, "scatter", view)

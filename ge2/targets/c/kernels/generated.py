@@ -401,7 +401,7 @@ class CBits(Generated):
             Text(f"ge2_random_fill_{SUFFIX[op.dtype]}({first}, {second}, {part}, y + {to});"),
         )
         pieces = f"({count} + {tuning.piece - 1}) / {tuning.piece}"
-        sharing = shared_by(head, len(ends) + 1, tuning.cost * math.prod(lines) * n, lines=2)
+        sharing = shared_by(head, (*ends, pieces), tuning.cost * math.prod(lines) * n)
         view = Elements(nest_of((*letters, "piece"), (*ends, pieces)), sharing, each)
         return Pieces((head.skeleton(op.name, problem, "elements", view),))
 
@@ -435,7 +435,7 @@ class CFold(Generated):
             Text(f"y[{place}] = (uint32_t)made;"),
             Text(f"y[{place} + 1] = (uint32_t)(made >> 32);"),
         )
-        sharing = shared_by(head, len(ends), cost * data.size, lines=3) if ends else None
+        sharing = shared_by(head, ends, cost * data.size) if ends else None
         view = Elements(nest_of(letters, ends), sharing, each)
         return Pieces((head.skeleton(op.name, problem, "elements", view),))
 
@@ -585,6 +585,6 @@ def called(call: Called, problem: Problem, caps: Caps) -> CKernel:
         nest = nest_of((*letters[:-1], "piece"), (*ends[:-1], pieces))
         # larger matrices are worth threads of LAPACK's own
         if call.loop in FOURIER or max(call.sizes) <= caps.tuning.moves.matrix:
-            sharing = shared_by(head, len(over), math.prod(over) * call.cost, lines=6)
+            sharing = shared_by(head, (*ends[:-1], pieces), math.prod(over) * call.cost)
     view = Elements(nest, sharing, tuple(lines))
     return head.skeleton(problem.op.name, problem, "elements", view)

@@ -105,6 +105,7 @@ class LinesView:
     count: str
     row: str
     total: str
+    totals_sharing: Sharing | None = None
 
 
 @final
@@ -193,7 +194,7 @@ class Scan:
             size, "", self.merged("state", "total"),
         )  # fmt: skip
         if not chunked:
-            sharing = shared(head, len(ends), lines * n, lines=4) if ends else None
+            sharing = shared(head, ends, lines * n) if ends else None
             return replace(view, sharing=sharing)
         chunks = max(-(-n // self.tuning.chunk), 1) if lines < self.tuning.lines else 1
         head.size("chunks", chunks)
@@ -201,7 +202,12 @@ class Scan:
         head.add("totals", f"{view.type} *", "partial", totals)
         row = self.row(letters, over)
         head.size("step", -(-n // chunks))
-        return replace(view, row=row, sharing=shared(head, len(ends) + 1, lines * n, lines=6))
+        sharing = shared(head, (*ends, "chunks"), lines * n)
+        if sharing is None:
+            return replace(view, row=row)
+        collapse = f"collapse({len(ends) + 1}) " if ends else ""
+        totals_by = Sharing(sharing.test, f"for {collapse}schedule(static)", long=True)
+        return replace(view, row=row, sharing=sharing, totals_sharing=totals_by)
 
     def row(self, letters: str, over: Dims) -> str:
         """Returns where the totals of a line begin."""
@@ -248,7 +254,7 @@ class Scan:
         blocks = f"({width} + {block - 1}) / {block}"
         return ColumnsView(
             nest_of((*letters, "block"), (*ends, blocks)),
-            shared(head, len(ends) + 1, math.prod(shape), lines=8),
+            shared(head, (*ends, blocks), math.prod(shape)),
             GATHERED[self.held], self.start, block, self.taken("state[j]", place[0]),
             self.stored(place[1], "state[j]"), self.simd,
         )  # fmt: skip
@@ -344,7 +350,7 @@ class CSort(Generated):
         line = f"y + {head.place('y', letters, y_over)}" if here else ""
         write = "" if here else f"y[{head.place('y', (*letters, 't'), (*y_over, inside))}]"
         work = caps.tuning.sorts.cost * t.size
-        sharing = shared(head, len(ends), work, lines=3 if here else 6) if ends else None
+        sharing = shared(head, ends, work) if ends else None
         if not here:
             own = -(-n * room(t.dtype, by_numpy, indices) // 64) * 64
             head.size("per_thread", own)
@@ -418,7 +424,7 @@ class CSelect(Generated):
         write = f"y[{head.place('y', (*letters, 't'), (*y_over, y.strides[op.axis]))}]"
         ranks = tuple(head.size(f"rank{i}", rank) for i, rank in enumerate(op.ranks))
         work = caps.tuning.sorts.selecting * t.size
-        sharing = shared(head, len(ends), work, lines=6) if ends else None
+        sharing = shared(head, ends, work) if ends else None
         head.arguments["scratch"] = Argument(
             "char *scratch", "scratch", max(own, 64) * max(caps.threads, 1)
         )
@@ -491,8 +497,7 @@ class CTop(Generated):
         own = -(-pairs * 2 * max(t.dtype.itemsize, 4) // 64) * 64
         head.size("per_thread", own)
         cost = 2 if heaped else caps.tuning.sorts.cost
-        lines = 3 + len(writes) + 2 * (not heaped)
-        sharing = shared(head, len(ends), cost * t.size, lines=lines) if ends else None
+        sharing = shared(head, ends, cost * t.size) if ends else None
         head.arguments["scratch"] = Argument(
             "char *scratch", "scratch", max(own, 64) * max(caps.threads, 1)
         )
@@ -560,6 +565,6 @@ class CSearch(Generated):
                 [*ends[:-1], f"({ends[-1]} + {searches - 1}) / {searches}"],
             )
         work = caps.tuning.sorts.cost * math.prod(values.shape)
-        sharing = shared(head, len(ends), work, lines=len(each)) if ends else None
+        sharing = shared(head, ends, work) if ends else None
         view = Elements(nest_of(names, ends), sharing, each)
         return Pieces((head.skeleton(op.name, problem, "elements", view),))

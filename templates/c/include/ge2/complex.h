@@ -158,7 +158,7 @@
 #else
 #define GE2_FMA(a, b, c) (GE2_APART((a) * (b)) + GE2_APART(c))
 #endif
-GE2_COMPLEX(c64, float _Complex, f32, float, f, uint32_t)
+GE2_FOR(GE2_COMPLEX, c64, float _Complex, f32, float, f, uint32_t)
 
 #undef GE2_ABS
 #define GE2_ABS(x) __builtin_fabs(x)
@@ -166,7 +166,7 @@ GE2_COMPLEX(c64, float _Complex, f32, float, f, uint32_t)
 #undef GE2_FMA
 #define GE2_FMA(a, b, c) __builtin_fma(a, b, c)
 #endif
-GE2_COMPLEX(c128, double _Complex, f64, double, , uint64_t)
+GE2_FOR(GE2_COMPLEX, c128, double _Complex, f64, double, , uint64_t)
 
 /* A sum of sums, by parts, as in fold.h. */
 GE2_FN void ge2_compensate_c128(double _Complex *sum, double _Complex *rest, double _Complex part) {

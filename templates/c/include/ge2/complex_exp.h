@@ -18,7 +18,7 @@
         const F first = zero ? size * more : ends ? size : re, other = c < 0 ? (d < 0 ? -(F)0 : (F)0) : d - d; \
         return ge2_complex_##r(first, zero ? d : ends ? other : im); \
     }
-GE2_COMPLEX_EXP(c64, float _Complex, f32, float, 80, 0x1.55779cp+115f)
-GE2_COMPLEX_EXP(c128, double _Complex, f64, double, 700, 0x1.d945df4f8ec8ep+1009)
+GE2_FOR(GE2_COMPLEX_EXP, c64, float _Complex, f32, float, 80, 0x1.55779cp+115f)
+GE2_FOR(GE2_COMPLEX_EXP, c128, double _Complex, f64, double, 700, 0x1.d945df4f8ec8ep+1009)
 
 #endif

@@ -59,6 +59,18 @@ typedef struct timespec ge2_time;
 
 #define GE2_FN static inline __attribute__((always_inline, unused))
 
+/* What a header has for each type, GE2_FOR(MACRO, i8, ...) for MACRO(i8, ...): a source that says which types it needs,
+   by GE2_SOME_TYPES and a line for each, has no others, which gcc would read for longer than it compiles some kernels. */
+#ifdef GE2_SOME_TYPES
+#define GE2_ALL_OF(macro, ...) macro(__VA_ARGS__)
+#define GE2_NONE_OF(...)
+#define GE2_SECOND(first, second, ...) second
+#define GE2_CHOSEN(...) GE2_SECOND(__VA_ARGS__)
+#define GE2_FOR(macro, type, ...) GE2_CHOSEN(GE2_HAS_##type, GE2_NONE_OF, )(macro, type, __VA_ARGS__)
+#else
+#define GE2_FOR(macro, type, ...) macro(type, __VA_ARGS__)
+#endif
+
 /* A function that stays one: its code is compiled once, not for each of its callers. */
 #ifdef __clang__
 #define GE2_ONCE_COMPILED noinline
@@ -69,13 +81,16 @@ typedef struct timespec ge2_time;
 
 /* A function whose time is that of others, which it calls: gcc does less to it. It does not become part of one
    without this, nor one without it part of this, unless that always is. GE2_SOONER only hands arguments on; a
-   GE2_LIGHT one may copy or count, too. */
+   GE2_LIGHT one may copy or count, too; a GE2_BRANCHING one sorts, seeks or checks, and has vectors in loops that are
+   said to have them alone. */
 #ifdef __clang__
 #define GE2_SOONER
 #define GE2_LIGHT
+#define GE2_BRANCHING
 #else
 #define GE2_SOONER __attribute__((optimize("Og")))
 #define GE2_LIGHT __attribute__((optimize("O1")))
+#define GE2_BRANCHING __attribute__((optimize("O2")))
 #endif
 #define GE2_CALLER GE2_LIGHT GE2_SINGLE
 #define GE2_CALLED static __attribute__((noinline, unused)) /* a function that does not become part of its callers */
@@ -83,6 +98,14 @@ typedef struct timespec ge2_time;
 /* Before one of two calls that differ only in the types of their arguments: gcc 12 takes them for the same call if the
    arguments are equal constants, and then passes 32 bits on the stack where 64 are read. */
 #define GE2_ANOTHER_CALL __asm__ volatile("")
+
+/* Of a loop over all elements of a large array, which does much: gcc writes what vectors leave over again for shorter
+   ones, and then for single elements, of which the last are enough. A length that no vector has keeps it from that. */
+#ifdef __clang__
+#define GE2_LONG_LOOP
+#else
+#define GE2_LONG_LOOP simdlen(256)
+#endif
 
 /* Bytes of a vector register. */
 #if defined(__AVX512F__)
@@ -93,12 +116,15 @@ typedef struct timespec ge2_time;
 #define GE2_VECTOR 16
 #endif
 
-/* A function of a matrix product, whose products and sums are fused, as BLAS has them: elsewhere a * b - a * b is to be 0. */
+/* A function of a matrix product, whose products and sums are fused, as BLAS has them: elsewhere a * b - a * b is to be 0.
+   Where its vectors and tiles are written out, all of -O3 but strides that are taken for 1 makes it no quicker. */
 #ifdef __clang__
 #define GE2_FUSED
+#define GE2_FUSED_VECTORS
 #define GE2_FUSE _Pragma("clang fp contract(fast)")
 #else
 #define GE2_FUSED __attribute__((optimize("fp-contract=fast")))
+#define GE2_FUSED_VECTORS __attribute__((optimize("O2", "version-loops-for-strides", "fp-contract=fast")))
 #define GE2_FUSE
 #endif
 

@@ -12,15 +12,15 @@
     GE2_FN T ge2_lowest_##t(void) { return LOWEST; } \
     GE2_FN T ge2_highest_##t(void) { return HIGHEST; }
 
-GE2_BOUNDS(bool, uint8_t, 0, 1)
-GE2_BOUNDS(i8, int8_t, INT8_MIN, INT8_MAX)
-GE2_BOUNDS(i16, int16_t, INT16_MIN, INT16_MAX)
-GE2_BOUNDS(i32, int32_t, INT32_MIN, INT32_MAX)
-GE2_BOUNDS(i64, int64_t, INT64_MIN, INT64_MAX)
-GE2_BOUNDS(u8, uint8_t, 0, UINT8_MAX)
-GE2_BOUNDS(u16, uint16_t, 0, UINT16_MAX)
-GE2_BOUNDS(u32, uint32_t, 0, UINT32_MAX)
-GE2_BOUNDS(u64, uint64_t, 0, UINT64_MAX)
+GE2_FOR(GE2_BOUNDS, bool, uint8_t, 0, 1)
+GE2_FOR(GE2_BOUNDS, i8, int8_t, INT8_MIN, INT8_MAX)
+GE2_FOR(GE2_BOUNDS, i16, int16_t, INT16_MIN, INT16_MAX)
+GE2_FOR(GE2_BOUNDS, i32, int32_t, INT32_MIN, INT32_MAX)
+GE2_FOR(GE2_BOUNDS, i64, int64_t, INT64_MIN, INT64_MAX)
+GE2_FOR(GE2_BOUNDS, u8, uint8_t, 0, UINT8_MAX)
+GE2_FOR(GE2_BOUNDS, u16, uint16_t, 0, UINT16_MAX)
+GE2_FOR(GE2_BOUNDS, u32, uint32_t, 0, UINT32_MAX)
+GE2_FOR(GE2_BOUNDS, u64, uint64_t, 0, UINT64_MAX)
 
 /* A value and its index. The start, an index after all others, gives way to every element. LESS(a, b) orders values. */
 #define GE2_INDEXED(t, T, LESS) \
@@ -94,17 +94,17 @@ GE2_BOUNDS(u64, uint64_t, 0, UINT64_MAX)
     GE2_EXTREME(min, highest, GE2_LESS, t, T, W, NAN_) \
     GE2_INDEXED(t, T, GE2_LESS)
 
-GE2_ROWS(bool, uint8_t, uint8_t, m)
-GE2_ROWS(i8, int8_t, int8_t, m)
-GE2_ROWS(i16, int16_t, int16_t, m)
-GE2_ROWS(i32, int32_t, int32_t, m)
-GE2_ROWS(i64, int64_t, int64_t, m)
-GE2_ROWS(u8, uint8_t, uint8_t, m)
-GE2_ROWS(u16, uint16_t, uint16_t, m)
-GE2_ROWS(u32, uint32_t, uint32_t, m)
-GE2_ROWS(u64, uint64_t, uint64_t, m)
-GE2_ROWS(f32, float, int32_t, __builtin_nanf(""))
-GE2_ROWS(f64, double, int64_t, __builtin_nan(""))
+GE2_FOR(GE2_ROWS, bool, uint8_t, uint8_t, m)
+GE2_FOR(GE2_ROWS, i8, int8_t, int8_t, m)
+GE2_FOR(GE2_ROWS, i16, int16_t, int16_t, m)
+GE2_FOR(GE2_ROWS, i32, int32_t, int32_t, m)
+GE2_FOR(GE2_ROWS, i64, int64_t, int64_t, m)
+GE2_FOR(GE2_ROWS, u8, uint8_t, uint8_t, m)
+GE2_FOR(GE2_ROWS, u16, uint16_t, uint16_t, m)
+GE2_FOR(GE2_ROWS, u32, uint32_t, uint32_t, m)
+GE2_FOR(GE2_ROWS, u64, uint64_t, uint64_t, m)
+GE2_FOR(GE2_ROWS, f32, float, int32_t, __builtin_nanf(""))
+GE2_FOR(GE2_ROWS, f64, double, int64_t, __builtin_nan(""))
 
 /* What each addition rounds away is gathered beside it (D. E. Knuth's two-sum). */
 GE2_FN void ge2_compensate_f64(double *sum, double *rest, double part) {

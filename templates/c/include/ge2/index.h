@@ -40,22 +40,27 @@ static __attribute__((unused, noinline, cold)) void ge2_index_fails(
     GE2_FN int ge2_index_is_outside_##t(T i, int64_t size) { \
         return (uint64_t)(int64_t)i + (uint64_t)size >= 2 * (uint64_t)size; \
     } \
-    GE2_SINGLE int ge2_any_outside_##t(const T *x, int64_t n, int64_t size) { \
+    GE2_BRANCHING GE2_SINGLE int ge2_any_outside_##t(const T *x, int64_t n, int64_t size) { \
         int outside = 0; \
         _Pragma("omp simd reduction(| : outside)") \
         for (int64_t i = 0; i < n; i++) outside |= ge2_index_is_outside_##t(x[i], size); \
         return outside; \
     } \
-    GE2_SINGLE int ge2_indices_outside_##t( \
+    GE2_SOONER GE2_SINGLE void ge2_outside_task_##t(const void *const *given, int64_t from, int64_t to) { \
+        const T *const x = *(const T *const *)given[0]; \
+        if (ge2_any_outside_##t(x + from, to - from, *(const int64_t *)given[1])) \
+            __atomic_store_n(*(int *const *)given[2], 1, __ATOMIC_RELAXED); \
+    } \
+    GE2_BRANCHING GE2_SINGLE int ge2_indices_outside_##t( \
         const T *x, int64_t n, int64_t step, int64_t size, int64_t axis, int64_t equation, int threads, \
         const ge2_services *lib) { \
         int outside = 0; \
         if (step != 1) { \
             for (int64_t i = 0; i < n; i++) outside |= ge2_index_is_outside_##t(x[i * step], size); \
         } else if (n > GE2_INDICES_SHARED && threads > 1) { \
-            _Pragma("omp parallel for schedule(static) reduction(| : outside) num_threads(threads)") \
-            for (int64_t i = 0; i < n; i += GE2_INDICES_PART) \
-                outside |= ge2_any_outside_##t(x + i, ge2_least(GE2_INDICES_PART, n - i), size); \
+            int *const found = &outside; \
+            ge2_share( \
+                ge2_outside_task_##t, (const void *const[]){&x, &size, &found}, n, GE2_INDICES_PART, threads); \
         } else \
             outside = ge2_any_outside_##t(x, n, size); \
         if (!outside) return 0; \
@@ -79,13 +84,13 @@ static __attribute__((unused, noinline, cold)) void ge2_index_fails(
         return ge2_indices_outside_##t(x, n, step, size, axis, equation, threads, lib); \
     }
 
-GE2_INDICES(i8, int8_t)
-GE2_INDICES(i16, int16_t)
-GE2_INDICES(i32, int32_t)
-GE2_INDICES(i64, int64_t)
-GE2_INDICES(u8, uint8_t)
-GE2_INDICES(u16, uint16_t)
-GE2_INDICES(u32, uint32_t)
-GE2_INDICES(u64, uint64_t)
+GE2_FOR(GE2_INDICES, i8, int8_t)
+GE2_FOR(GE2_INDICES, i16, int16_t)
+GE2_FOR(GE2_INDICES, i32, int32_t)
+GE2_FOR(GE2_INDICES, i64, int64_t)
+GE2_FOR(GE2_INDICES, u8, uint8_t)
+GE2_FOR(GE2_INDICES, u16, uint16_t)
+GE2_FOR(GE2_INDICES, u32, uint32_t)
+GE2_FOR(GE2_INDICES, u64, uint64_t)
 
 #endif

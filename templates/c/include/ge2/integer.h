@@ -120,13 +120,13 @@ static __attribute__((unused, noinline, cold)) void ge2_power_fails(const ge2_se
         return (uint8_t)(sizeof x > 4 ? __builtin_popcountll(x) : __builtin_popcount((uint32_t)x)); \
     }
 
-GE2_SIGNED(i8, int8_t, uint32_t, 8, float, int32_t, 0)
-GE2_SIGNED(i16, int16_t, uint32_t, 16, float, int32_t, 0)
-GE2_SIGNED(i32, int32_t, uint32_t, 32, double, int32_t, INT32_MIN)
-GE2_SIGNED(i64, int64_t, uint64_t, 64, int64_t, int64_t, INT64_MIN)
-GE2_UNSIGNED(u8, uint8_t, uint32_t, 8, float, int32_t)
-GE2_UNSIGNED(u16, uint16_t, uint32_t, 16, float, int32_t)
-GE2_UNSIGNED(u32, uint32_t, uint32_t, 32, double, uint32_t)
-GE2_UNSIGNED(u64, uint64_t, uint64_t, 64, uint64_t, uint64_t)
+GE2_FOR(GE2_SIGNED, i8, int8_t, uint32_t, 8, float, int32_t, 0)
+GE2_FOR(GE2_SIGNED, i16, int16_t, uint32_t, 16, float, int32_t, 0)
+GE2_FOR(GE2_SIGNED, i32, int32_t, uint32_t, 32, double, int32_t, INT32_MIN)
+GE2_FOR(GE2_SIGNED, i64, int64_t, uint64_t, 64, int64_t, int64_t, INT64_MIN)
+GE2_FOR(GE2_UNSIGNED, u8, uint8_t, uint32_t, 8, float, int32_t)
+GE2_FOR(GE2_UNSIGNED, u16, uint16_t, uint32_t, 16, float, int32_t)
+GE2_FOR(GE2_UNSIGNED, u32, uint32_t, uint32_t, 32, double, uint32_t)
+GE2_FOR(GE2_UNSIGNED, u64, uint64_t, uint64_t, 64, uint64_t, uint64_t)
 
 #endif

@@ -42,14 +42,23 @@ GE2_FN int64_t ge2_slivers(int64_t size, int64_t width) { return (size + width -
 /* A tile of c, whose elements are R, as T is multiplied: at its edges `rows` and `columns` of it are stored. It is called for
    slivers that are packed, whose strides are known, and `as_is` for those that are read where they are. */
 #define GE2_PANELS(S, T, R)                                                                                         \
-    GE2_CALLED void ge2_tile_edge_##S(                                                                              \
+    GE2_LIGHT GE2_CALLED void ge2_tile_edge_##S(                                                                    \
         const T *sum, R *c, int64_t c_row, int64_t rows, int64_t columns, int first) {                              \
-        enum { width = GE2_PANEL_COLUMNS(T) };                                                                      \
-        for (int64_t i = 0; i < ge2_least(rows, GE2_PANEL_ROWS); i++)                                               \
-            for (int64_t j = 0; j < ge2_least(columns, width); j++)                                                 \
-                c[i * c_row + j] = first ? sum[i * width + j] : c[i * c_row + j] + sum[i * width + j];              \
+        typedef T few __attribute__((vector_size(GE2_VECTOR / 2), aligned(sizeof(T)), may_alias));                  \
+        enum { width = GE2_PANEL_COLUMNS(T), lanes = GE2_VECTOR / 2 / sizeof(T) };                                  \
+        const int64_t high = ge2_least(rows, GE2_PANEL_ROWS), wide = ge2_least(columns, width);                     \
+        for (int64_t i = 0; i < high; i++, sum += width, c += c_row) {                                              \
+            int64_t j = 0;                                                                                          \
+            if (sizeof(R) == sizeof(T))                                                                             \
+                for (; j + lanes <= wide; j += lanes) {                                                             \
+                    few *const y = (few *)(c + j), some = *(const few *)(sum + j);                                  \
+                    if (!first) some += *y;                                                                         \
+                    *y = some;                                                                                      \
+                }                                                                                                   \
+            for (; j < wide; j++) c[j] = first ? sum[j] : c[j] + sum[j];                                            \
+        }                                                                                                           \
     }                                                                                                               \
-    GE2_PANEL_TILE void ge2_tile_of_##S(                                                                            \
+    GE2_FUSED_VECTORS GE2_FN void ge2_tile_of_##S(                                                                  \
         int64_t depth, const T *a, int64_t a_row, int64_t a_column, const T *b, int64_t b_row, R *c, int64_t c_row, \
         int64_t rows, int64_t columns, int first) {                                                                 \
         GE2_FUSE                                                                                                    \
@@ -68,9 +77,14 @@ GE2_FN int64_t ge2_slivers(int64_t size, int64_t width) { return (size + width -
             }                                                                                                       \
         }                                                                                                           \
         if (sizeof(R) == sizeof(T) && rows >= GE2_PANEL_ROWS && columns >= 2 * lanes) {                             \
+            if (!first)                                                                                             \
+                _Pragma("GCC unroll 12") for (int i = 0; i < GE2_PANEL_ROWS; i++) {                                 \
+                    const anywhere *y = (const anywhere *)(c + i * c_row);                                          \
+                    sum[i][0] += y[0];                                                                              \
+                    sum[i][1] += y[1];                                                                              \
+                }                                                                                                   \
             _Pragma("GCC unroll 12") for (int i = 0; i < GE2_PANEL_ROWS; i++) {                                     \
                 anywhere *y = (anywhere *)(c + i * c_row);                                                          \
-                if (!first) sum[i][0] += y[0], sum[i][1] += y[1];                                                   \
                 y[0] = sum[i][0];                                                                                   \
                 y[1] = sum[i][1];                                                                                   \
             }                                                                                                       \
@@ -80,11 +94,11 @@ GE2_FN int64_t ge2_slivers(int64_t size, int64_t width) { return (size + width -
         memcpy(stored, sum, sizeof stored);                                                                         \
         ge2_tile_edge_##S(stored, c, c_row, rows, columns, first);                                                  \
     }                                                                                                               \
-    GE2_CALLED_TILE void ge2_tile_##S(                                                                              \
+    GE2_FUSED_VECTORS GE2_CALLED void ge2_tile_##S(                                                                 \
         int64_t depth, const T *a, const T *b, R *c, int64_t c_row, int64_t rows, int64_t columns, int first) {     \
         ge2_tile_of_##S(depth, a, 1, GE2_PANEL_ROWS, b, GE2_PANEL_COLUMNS(T), c, c_row, rows, columns, first);      \
     }                                                                                                               \
-    GE2_CALLED_TILE void ge2_tile_as_is_##S(                                                                        \
+    GE2_FUSED_VECTORS GE2_CALLED void ge2_tile_as_is_##S(                                                           \
         int64_t depth, const T *a, int64_t a_row, int64_t a_column, const T *b, int64_t b_row, R *c, int64_t c_row, \
         int64_t rows, int64_t columns, int first) {                                                                 \
         ge2_tile_of_##S(depth, a, a_row, a_column, b, b_row, c, c_row, rows, columns, first);                       \

@@ -62,9 +62,9 @@ GE2_FN void ge2_random_bytes(uint32_t k0, uint32_t k1, uint64_t first, uint64_t 
         ge2_random_bytes(k0, k1, first * sizeof(T), count * sizeof(T), (char *)out); \
     }
 
-GE2_RANDOM(u8, uint8_t)
-GE2_RANDOM(u16, uint16_t)
-GE2_RANDOM(u32, uint32_t)
-GE2_RANDOM(u64, uint64_t)
+GE2_FOR(GE2_RANDOM, u8, uint8_t)
+GE2_FOR(GE2_RANDOM, u16, uint16_t)
+GE2_FOR(GE2_RANDOM, u32, uint32_t)
+GE2_FOR(GE2_RANDOM, u64, uint64_t)
 
 #endif

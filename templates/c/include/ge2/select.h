@@ -27,7 +27,8 @@ GE2_FN uint8_t ge2_sort_value_f8_e5m2(uint32_t key) { return ge2_cast_f32_f8_e5m
 /* ge2_select_f32: found[r] is the key of rank ranks[r] - before in line[n], for `count` rising ranks; other[n] is room.
    What is in a bucket is moved without a branch, until the last of it is. */
 #define GE2_SELECTING(t, K) \
-    GE2_FN void ge2_select_few_##t(const K *line, int64_t n, const int64_t *ranks, int64_t before, int count, K *found) { \
+    GE2_BRANCHING GE2_SINGLE void ge2_select_few_##t( \
+        const K *line, int64_t n, const int64_t *ranks, int64_t before, int count, K *found) { \
         for (int32_t j = 0; j < (int32_t)n; j++) { \
             const K key = line[j]; \
             int32_t place = 0; \
@@ -36,7 +37,7 @@ GE2_FN uint8_t ge2_sort_value_f8_e5m2(uint32_t key) { return ge2_cast_f32_f8_e5m
             for (int r = 0; r < count; r++) found[r] = ranks[r] - before == place ? key : found[r]; \
         } \
     } \
-    static __attribute__((unused)) void ge2_select_##t( \
+    GE2_BRANCHING GE2_SINGLE void ge2_select_##t( \
         K *line, K *other, int64_t n, const int64_t *ranks, int64_t before, int count, K *found) { \
         if (n <= GE2_FEW_KEYS) { \
             ge2_select_few_##t(line, n, ranks, before, count, found); \
@@ -88,20 +89,20 @@ GE2_FN uint8_t ge2_sort_value_f8_e5m2(uint32_t key) { return ge2_cast_f32_f8_e5m
             } \
     }
 
-GE2_SELECTING(bool, uint8_t)
-GE2_SELECTING(i8, uint8_t)
-GE2_SELECTING(i16, uint16_t)
-GE2_SELECTING(i32, uint32_t)
-GE2_SELECTING(i64, uint64_t)
-GE2_SELECTING(u8, uint8_t)
-GE2_SELECTING(u16, uint16_t)
-GE2_SELECTING(u32, uint32_t)
-GE2_SELECTING(u64, uint64_t)
-GE2_SELECTING(f32, uint32_t)
-GE2_SELECTING(f64, uint64_t)
-GE2_SELECTING(f16, uint32_t)
-GE2_SELECTING(bf16, uint32_t)
-GE2_SELECTING(f8_e4m3fn, uint32_t)
-GE2_SELECTING(f8_e5m2, uint32_t)
+GE2_FOR(GE2_SELECTING, bool, uint8_t)
+GE2_FOR(GE2_SELECTING, i8, uint8_t)
+GE2_FOR(GE2_SELECTING, i16, uint16_t)
+GE2_FOR(GE2_SELECTING, i32, uint32_t)
+GE2_FOR(GE2_SELECTING, i64, uint64_t)
+GE2_FOR(GE2_SELECTING, u8, uint8_t)
+GE2_FOR(GE2_SELECTING, u16, uint16_t)
+GE2_FOR(GE2_SELECTING, u32, uint32_t)
+GE2_FOR(GE2_SELECTING, u64, uint64_t)
+GE2_FOR(GE2_SELECTING, f32, uint32_t)
+GE2_FOR(GE2_SELECTING, f64, uint64_t)
+GE2_FOR(GE2_SELECTING, f16, uint32_t)
+GE2_FOR(GE2_SELECTING, bf16, uint32_t)
+GE2_FOR(GE2_SELECTING, f8_e4m3fn, uint32_t)
+GE2_FOR(GE2_SELECTING, f8_e5m2, uint32_t)
 
 #endif

@@ -44,7 +44,7 @@ enum { GE2_LARGEST, GE2_RISING, GE2_FALLING };
         K key; \
         uint32_t index; \
     } ge2_pair_##t; \
-    static __attribute__((unused)) void ge2_sort_##t(ge2_pair_##t *line, ge2_pair_##t *other, int64_t n) { \
+    GE2_BRANCHING GE2_SINGLE void ge2_sort_##t(ge2_pair_##t *line, ge2_pair_##t *other, int64_t n) { \
         if (n <= GE2_SHORT_LINE) { \
             K keys[GE2_SHORT_LINE]; \
             int32_t place[GE2_SHORT_LINE] = {0}; \
@@ -93,7 +93,7 @@ enum { GE2_LARGEST, GE2_RISING, GE2_FALLING };
         const K turned = order == GE2_RISING ? key : order == GE2_FALLING ? (K)~(K)(key + 1) : (K)~key; \
         return (ge2_pair_##t){turned, (uint32_t)i}; \
     } \
-    static __attribute__((unused)) void ge2_top_##t( \
+    GE2_SINGLE void ge2_top_##t( \
         ge2_pair_##t *heap, const T *x, int64_t step, int64_t n, int64_t k, int order) { \
         for (int64_t i = 0; i < k; i++) heap[i] = ge2_turned_##t(x, step, i, order); \
         for (int64_t i = k / 2 - 1; i >= 0; i--) ge2_sink_##t(heap, k, i, heap[i]); \
@@ -122,20 +122,20 @@ enum { GE2_LARGEST, GE2_RISING, GE2_FALLING };
         for (int64_t q = 0; q < count; q++) out[q] = at[q]; \
     }
 
-GE2_SORTED(bool, uint8_t, uint8_t)
-GE2_SORTED(i8, int8_t, uint8_t)
-GE2_SORTED(i16, int16_t, uint16_t)
-GE2_SORTED(i32, int32_t, uint32_t)
-GE2_SORTED(i64, int64_t, uint64_t)
-GE2_SORTED(u8, uint8_t, uint8_t)
-GE2_SORTED(u16, uint16_t, uint16_t)
-GE2_SORTED(u32, uint32_t, uint32_t)
-GE2_SORTED(u64, uint64_t, uint64_t)
-GE2_SORTED(f32, float, uint32_t)
-GE2_SORTED(f64, double, uint64_t)
-GE2_SORTED(f16, uint16_t, uint32_t)
-GE2_SORTED(bf16, uint16_t, uint32_t)
-GE2_SORTED(f8_e4m3fn, uint8_t, uint32_t)
-GE2_SORTED(f8_e5m2, uint8_t, uint32_t)
+GE2_FOR(GE2_SORTED, bool, uint8_t, uint8_t)
+GE2_FOR(GE2_SORTED, i8, int8_t, uint8_t)
+GE2_FOR(GE2_SORTED, i16, int16_t, uint16_t)
+GE2_FOR(GE2_SORTED, i32, int32_t, uint32_t)
+GE2_FOR(GE2_SORTED, i64, int64_t, uint64_t)
+GE2_FOR(GE2_SORTED, u8, uint8_t, uint8_t)
+GE2_FOR(GE2_SORTED, u16, uint16_t, uint16_t)
+GE2_FOR(GE2_SORTED, u32, uint32_t, uint32_t)
+GE2_FOR(GE2_SORTED, u64, uint64_t, uint64_t)
+GE2_FOR(GE2_SORTED, f32, float, uint32_t)
+GE2_FOR(GE2_SORTED, f64, double, uint64_t)
+GE2_FOR(GE2_SORTED, f16, uint16_t, uint32_t)
+GE2_FOR(GE2_SORTED, bf16, uint16_t, uint32_t)
+GE2_FOR(GE2_SORTED, f8_e4m3fn, uint8_t, uint32_t)
+GE2_FOR(GE2_SORTED, f8_e5m2, uint8_t, uint32_t)
 
 #endif

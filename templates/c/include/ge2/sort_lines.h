@@ -56,12 +56,12 @@ GE2_FN int ge2_bits(uint64_t x) { return x ? 64 - __builtin_clzll(x) : 0; }
 #define GE2_NEVER(x) 0
 #define GE2_MINUS_ZERO_f32(x) (ge2_word_of(x) == 1u << 31)
 #define GE2_MINUS_ZERO_f64(x) (ge2_long_word_of(x) == 1ull << 63)
-GE2_LINES(i32, int32_t, GE2_NEVER)
-GE2_LINES(i64, int64_t, GE2_NEVER)
-GE2_LINES(u32, uint32_t, GE2_NEVER)
-GE2_LINES(u64, uint64_t, GE2_NEVER)
-GE2_LINES(f32, float, GE2_MINUS_ZERO_f32)
-GE2_LINES(f64, double, GE2_MINUS_ZERO_f64)
+GE2_FOR(GE2_LINES, i32, int32_t, GE2_NEVER)
+GE2_FOR(GE2_LINES, i64, int64_t, GE2_NEVER)
+GE2_FOR(GE2_LINES, u32, uint32_t, GE2_NEVER)
+GE2_LINES(u64, uint64_t, GE2_NEVER) /* by which indices of all types are sorted */
+GE2_FOR(GE2_LINES, f32, float, GE2_MINUS_ZERO_f32)
+GE2_FOR(GE2_LINES, f64, double, GE2_MINUS_ZERO_f64)
 
 /* ge2_lines_indices_f64: the indices that sort x, in line[n], which has room for 2 n pairs where keys have 64 bits. An
  * element is sorted as one number: its key less the least one, and its index in the lowest bits. Where that leaves no
@@ -106,11 +106,11 @@ GE2_LINES(f64, double, GE2_MINUS_ZERO_f64)
         for (int64_t i = 0; i < n; i++) line[i] &= index; \
     }
 
-GE2_LINES_OF_INDICES(i32, int32_t, uint32_t)
-GE2_LINES_OF_INDICES(i64, int64_t, uint64_t)
-GE2_LINES_OF_INDICES(u32, uint32_t, uint32_t)
-GE2_LINES_OF_INDICES(u64, uint64_t, uint64_t)
-GE2_LINES_OF_INDICES(f32, float, uint32_t)
-GE2_LINES_OF_INDICES(f64, double, uint64_t)
+GE2_FOR(GE2_LINES_OF_INDICES, i32, int32_t, uint32_t)
+GE2_FOR(GE2_LINES_OF_INDICES, i64, int64_t, uint64_t)
+GE2_FOR(GE2_LINES_OF_INDICES, u32, uint32_t, uint32_t)
+GE2_FOR(GE2_LINES_OF_INDICES, u64, uint64_t, uint64_t)
+GE2_FOR(GE2_LINES_OF_INDICES, f32, float, uint32_t)
+GE2_FOR(GE2_LINES_OF_INDICES, f64, double, uint64_t)
 
 #endif

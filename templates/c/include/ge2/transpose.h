@@ -85,9 +85,9 @@
         } \
     }
 
-GE2_TRANSPOSING(u8, uint8_t, 16, 64)
-GE2_TRANSPOSING(u16, uint16_t, 8, 32)
-GE2_TRANSPOSING(u32, uint32_t, 4, 16)
-GE2_TRANSPOSING(u64, uint64_t, 2, 8)
+GE2_FOR(GE2_TRANSPOSING, u8, uint8_t, 16, 64)
+GE2_FOR(GE2_TRANSPOSING, u16, uint16_t, 8, 32)
+GE2_FOR(GE2_TRANSPOSING, u32, uint32_t, 4, 16)
+GE2_FOR(GE2_TRANSPOSING, u64, uint64_t, 2, 8)
 
 #endif
