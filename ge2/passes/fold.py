@@ -22,6 +22,7 @@ from ge2.ir import (
     Literal,
     Op,
     Var,
+    anew,
     applied,
     makers_of,
     renamed,
@@ -33,7 +34,7 @@ from ge2.ops.elementwise import BY_NAME, ConvertElementType
 from ge2.ops.graphs.region import readers_of
 from ge2.ops.index import Indexed, UpdateSlice
 from ge2.ops.pointlike import Elementwise, Pointlike
-from ge2.ops.shape import BroadcastInDim, Concatenate, Iota, Pad, Reshape, Slice
+from ge2.ops.shape import BroadcastInDim, Concatenate, Iota, Pad, Reshape, Slice, Transpose
 from ge2.passes.context import Context, Iotas
 from ge2.passes.simplify import CALLS, Rules, Span, Sweep, fill_each_other, interleaved, simplify
 from ge2.trace.tracer import SNAPSHOT
@@ -330,6 +331,39 @@ def is_constant(eqn: Eqn) -> bool:
     """True if an equation makes an array of literals, or of places, alone."""
     literals = all(isinstance(a, Literal) for a in eqn.inputs)
     return isinstance(eqn.op, BroadcastInDim | Iota) and literals
+
+
+# -------- Masks that are made of indices alone are made anew for each reader: one that is read as
+# it lies and, beside a transposed array, across its lines would split a region in two.
+
+
+SHORT = 8  # equations that make such a mask, at most
+
+
+def masks_apart(graph: Graph, takes: Callable[[Eqn], bool], context: Context) -> Graph:
+    """The graph with a copy of such equations for each but the first reader, of those that a region
+    takes, where an array is transposed; not on a GPU.
+    """
+    counts = [e for e in graph.eqns if isinstance(e.op, Iota)]
+    turned = context.caps is None and any(isinstance(e.op, Transpose) for e in graph.eqns)
+    if not (counts and turned):
+        return graph
+    chains: dict[Atom, tuple[Eqn, ...]] = {e.outs[0]: (e,) for e in counts}
+    read, eqns = set[Atom](), list[Eqn]()
+    for eqn in graph.eqns:
+        chain = (*dict.fromkeys(e for a in eqn.inputs for e in chains.get(a, ())), eqn)
+        known = all(a in chains or isinstance(a, Literal) for a in eqn.inputs)
+        if known and takes(eqn) and isinstance(eqn.op, Pointlike) and 1 < len(chain) <= SHORT:
+            chains[eqn.outs[0]] = chain
+        elif takes(eqn):
+            masks = [a for a in eqn.inputs if len(chains.get(a, ())) > 1]
+            again = dict[Any, Atom]()
+            for made in dict.fromkeys(e for a in masks if a in read for e in chains[a]):
+                eqns.append(anew(again, made))
+            read.update(masks)
+            eqn = renamed(again, eqn)
+        eqns.append(eqn)
+    return replace(graph, eqns=tuple(eqns))
 
 
 # -------- Reads of what was written take what was written: store-to-load forwarding.

@@ -23,7 +23,7 @@ from ge2.ops.reduce import ArgReduce
 from ge2.ops.shape import BroadcastInDim, Iota, Reshape, Transpose
 from ge2.passes.context import NOTHING, Context
 from ge2.passes.context import Fusion as Sizes
-from ge2.passes.fold import early, on_host
+from ge2.passes.fold import early, masks_apart, on_host
 from ge2.passes.fusion_group import (
     NONE,
     Group,
@@ -65,7 +65,7 @@ def fuse(graph: Graph, context: Context = NOTHING) -> Graph:
 
 def gathered(graph: Graph, context: Context = NOTHING) -> Fusion:
     """The groups of a graph's equations that become regions."""
-    graph, tuning = without_dead_code(graph), context.tuning.fusion
+    graph, tuning = masks_apart(without_dead_code(graph), fusible, context), context.tuning.fusion
     units = context.caps.multiprocessors if context.tails and context.caps else 0
     apart = shifted_multiples(graph) if units else {}
     gathers = context.gathers or context.caps is not None

@@ -12,6 +12,7 @@ import numpy as np
 from ge2.base.arrays import BOOL, COMPLEX, COMPLEX64, COMPLEX128, FLOAT32, FLOAT64, HALF
 from ge2.codegen.axes import Work
 from ge2.codegen.kernel_values import Param
+from ge2.codegen.text import Text
 from ge2.codegen.user_kernels import BITS as USER_BITS
 from ge2.codegen.user_kernels import INTEGER, NAMED, Spelling, subjects
 from ge2.codegen.user_kernels import SUFFIX as SUFFIX
@@ -186,26 +187,41 @@ def start(w: Work, dtype: np.dtype | None = None) -> str:
     return {"false": "0", "true": "1"}.get(text) or number(int(text), dtype or state_dtype(w))
 
 
-def taken_in(w: Work, state: str, value: str, index: str = "") -> str:
-    """The statement that takes a value into the state; `index` is its place along the axis."""
+def taken_in(w: Work, state: str, value: str, index: str = "", steady: bool = False) -> str:
+    """The statement that takes a value into the state; `index` is its place along the axis. `steady`:
+    it has no branch, as a loop around it has vectors.
+    """
     op, dtype = op_of(w), w.xs[0].dtype
     if gathers_index(w):
         taken = expression(
             f"ge2_{op.name}_next({{0}}, {{1}}, {{2}})", [state, value, index], dtype, dtype
         )
         return f"{state} = {taken};"
-    return merged(w, state, value)
+    return merged(w, state, value, steady)
 
 
-def merged(w: Work, state: str, other: str) -> str:
+def beside_nan(
+    w: Work, state: str, nan: str, value: str, index: str, comment: str
+) -> tuple[Text, Text]:
+    """The statements that take a float into the place of an extreme, and into that of the first NaN.
+
+    With both in one state gcc chooses between truths, and has no vectors.
+    """
+    dtype = w.xs[0].dtype
+    call = f"ge2_{op_of(w).name}_number({{0}}, {{1}}, {{2}})"
+    taken = expression(call, [state, value, index], dtype, dtype)
+    first = f"{nan} = ge2_least({nan}, {value} != {value} ? {index} : INT64_MAX);"
+    return Text(first), Text(f"{state} = {taken};", comment)
+
+
+def merged(w: Work, state: str, other: str, steady: bool = False) -> str:
     """The statement that makes one of two states."""
     op, dtype = op_of(w), w.xs[0].dtype
     if op.name in ADDED and dtype != BOOL and dtype not in COMPLEX:
         return f"{state} {'+' if op.name == 'reduce_sum' else '*'}= {other};"
     typed = dtype if gathers_index(w) else state_dtype(w)
-    return (
-        f"{state} = {expression(running(op.lowering.merge, typed), [state, other], typed, typed)};"
-    )
+    merge = op.lowering.merge if steady else running(op.lowering.merge, typed)
+    return f"{state} = {expression(merge, [state, other], typed, typed)};"
 
 
 def running(merge: str, dtype: np.dtype) -> str:
@@ -221,9 +237,20 @@ def larger(w: Work, state: str, value: str) -> str:
 
 
 def clause(w: Work) -> str:
-    """Returns how OpenMP's `simd` is told of it; nothing where it cannot be."""
+    """Returns how OpenMP's `simd` is told of it; nothing where it cannot be, or need not.
+
+    Whole numbers may be taken in any order, so that a compiler sees by itself what they fold to.
+    What a clause names is an array over the lanes to gcc 12: it reads beyond it where a choice in the
+    loop leaves a state as it is, for then it loads the state under a mask.
+    """
     op, dtype = op_of(w), w.xs[0].dtype
     if gathers_index(w) or dtype in COMPLEX:
+        return ""
+    if (
+        dtype.kind in "iu"
+        and dtype.itemsize > 1
+        and (dtype.itemsize > 2 or op.name != "reduce_prod")
+    ):
         return ""
     if dtype == BOOL:
         return BITS[op.name]
@@ -246,3 +273,15 @@ def widens_bytes(works: Iterable[Work], many: int) -> bool:
     read = {x.dtype.itemsize for w in works for x in w.xs if isinstance(x.leaf, Param)}
     written = {w.param.var.type.dtype.itemsize for w in works if w.param is not None}
     return len(wide) >= many and 1 in read | written
+
+
+def wrapped(text: str) -> str:
+    return f"({text})" if " " in text else text
+
+
+def bytes_of(ctype: str) -> int:
+    """The size of a C type."""
+    known = {"double": 8, "float": 4, "_Bool": 1, "float _Complex": 8, "double _Complex": 16}
+    if ctype.startswith("ge2_indexed"):  # an index beside it
+        return 24 if ctype.endswith("c128") else 16
+    return known.get(ctype) or int("".join(filter(str.isdigit, ctype))) // 8
