@@ -481,6 +481,11 @@ class Axes:
         full = self.sizes[longer] >= tuning.lanes
         return longer if full and near and inside < tuning.few else self.lane
 
+    def writes_out(self, loop: Loop) -> bool:
+        """True if all loops within have so few iterations that the compiler writes them out."""
+        inner = [child for child in loop.children if isinstance(child, Loop)]
+        return all(c.spec and c.spec.axes[0] in self.constant and self.writes_out(c) for c in inner)
+
     def streams(self, whole: frozenset[int], works: Sequence[Work], tuning: Nests) -> bool:
         """True if all rows are gone through once for each stage: only one stage reads them, or a panel
         of them would not stay in cache.

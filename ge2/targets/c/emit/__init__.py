@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from functools import cache
 from typing import Any
 
@@ -17,6 +17,7 @@ from ge2.codegen.user_kernels import BITS as USER_BITS
 from ge2.codegen.user_kernels import INTEGER, NAMED, Spelling, subjects
 from ge2.codegen.user_kernels import SUFFIX as SUFFIX
 from ge2.codegen.user_kernels import baked as baked
+from ge2.ir import Graph
 from ge2.ops.reduce import ArgReduce
 from ge2.targets.c.tuning import Regions
 
@@ -65,6 +66,7 @@ FLOAT_HEADERS = {  # by the subject that an operation names
     "exp": "float_exp", "log": "float_log", "trig": "float_trig", "power": "float_power",
     "erf": "special", "special": "special",
 }  # fmt: skip
+PARTS_HEADERS = {"exp": "complex_exp", **dict.fromkeys(("log", "log2", "log10"), "complex_log")}
 BY_SIGN = {
     "ge2_random_": "random", "ge2_panel_": "panels", "ge2_slivers": "panels",
     "GE2_PRODUCT_WITH_ITSELF": "self_product", "GE2_PRODUCT_WITH_LINES": "vector_product",
@@ -112,7 +114,7 @@ def header(name: str, suffix: str) -> str:
             else FLOAT_HEADERS.get(subjects().get(name, ""), "float_basic")
         )
     if suffix in ("c64", "c128"):
-        return "complex_exp" if name == "exp" else "complex"
+        return PARTS_HEADERS.get(name, "complex")
     return "bool" if suffix == "bool" else "integer"
 
 
@@ -166,10 +168,10 @@ def compensated(w: Work) -> bool:
     return op_of(w).name == "reduce_sum" and state_dtype(w) == w.xs[0].dtype
 
 
-def run_length(works: Iterable[Work], tuning: Regions) -> int:
+def run_length(works: Collection[Work], tuning: Regions) -> int:
     """Returns how many elements the wider type, or the compensated sum, takes in at once."""
     exact = [w.xs[0].dtype for w in works if compensated(w)]
-    if COMPLEX128 in exact:  # which are added one by one
+    if COMPLEX128 in exact and not vectorises(works):  # which are added one by one
         return tuning.exact_run // 8
     return tuning.exact_run if exact else tuning.run
 
@@ -261,8 +263,34 @@ def clause(w: Work) -> str:
 
 def vectorises(works: Iterable[Work]) -> bool:
     """True if the compiler can take several elements of such a loop at a time."""
-    folds = [w for w in works if w.kind == "fold"]
+    folds = [w for w in works if w.kind == "fold" and not is_complex_sum(w)]
     return not any(gathers_index(w) or any(x.dtype in COMPLEX for x in w.xs) for w in folds)
+
+
+def is_complex_sum(w: Work) -> bool:
+    """True of a sum of complex numbers, which vectors take by parts."""
+    return w.kind == "fold" and w.xs[0].dtype in COMPLEX and op_of(w).name == "reduce_sum"
+
+
+def parts_of(part: str) -> tuple[Text, Text]:
+    """The real sums that make a complex one, and that one once the loop has ended."""
+    both = f"ge2_complex_f64({part}_re, {part}_im)"
+    declared = f"double {part}_re = 0.0, {part}_im = 0.0;"
+    return Text(declared), Text(f"const double _Complex {part} = {both};")
+
+
+def by_parts(part: str, value: str, comment: str) -> list[Text]:
+    """The statements that add a complex number to such sums."""
+    return [
+        Text(f"{part}_re += __real__ {value};", comment),
+        Text(f"{part}_im += __imag__ {value};"),
+    ]
+
+
+def has_byte_floats(graph: Graph) -> bool:
+    """True if an array has floats of a byte each, whose conversions are long."""
+    types = (a.type.dtype for a in (*graph.inputs, *graph.outputs))
+    return any(dtype in HALF and dtype.itemsize == 1 for dtype in types)
 
 
 def widens_bytes(works: Iterable[Work], many: int) -> bool:

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
-from ge2.base.arrays import HALF
 from ge2.codegen.axes import Home, Loop, Work, homes, nest
 from ge2.codegen.kernel_values import Held, Param, Ranges, Tiling, Values
 from ge2.codegen.layout import is_small_copy
@@ -30,14 +29,18 @@ from ge2.targets.c.emit import (
     SUFFIX,
     apart,
     beside_nan,
+    by_parts,
     bytes_of,
     clause,
     compensated,
     gathers_index,
+    has_byte_floats,
     in_runs,
+    is_complex_sum,
     larger,
     merged,
     number,
+    parts_of,
     run_length,
     start,
     state_dtype,
@@ -120,6 +123,7 @@ class Writer(Statements):
         # the extreme whose place is sought, or none while vectors take those of a run; if any is
         self.sought: tuple[Work | None, bool] = None, False
         self.nans: dict[Work, str] = {}
+        self.by_parts: set[Work] = set()  # sums of complex numbers that are two of real ones
         self.looks: dict[Work, list[Text]] = {}  # in innermost loops: at the indices of a gather
 
     def run(self) -> CKernel:
@@ -264,15 +268,7 @@ class Writer(Statements):
         places = any(map(statements.is_place, loop.everything()))
         if loop.innermost or folds or places or not vectorises(loop.works):
             return False
-        return self.unrolled(loop)
-
-    def unrolled(self, loop: Loop) -> bool:
-        """True if all loops within have so few rounds that the compiler writes them out."""
-        inner = [child for child in loop.children if isinstance(child, Loop)]
-        return all(
-            c.spec is not None and c.spec.axes[0] in self.axes.constant and self.unrolled(c)
-            for c in inner
-        )
+        return self.axes.writes_out(loop)
 
     # -- reductions
 
@@ -316,21 +312,20 @@ class Writer(Statements):
             for name, c in zip(limit.ends, ("min", "max"), strict=True):
                 clauses.setdefault(c, []).append(name)
         for w in local:
-            part = w in runs or (w in self.nans and self.carried(w, loop))
+            if simd and is_complex_sum(w):
+                self.by_parts.add(w)
+            part = w in runs or w in self.by_parts or (w in self.nans and self.carried(w, loop))
             name = self.local[w] = self.one_gathered(w, part, w in runs, before, after)
-            clauses.setdefault(clause(w), []).append(name)
+            by_parts = w in self.by_parts
+            clauses.setdefault("+" if by_parts else clause(w), []).append(
+                f"{name}_re, {name}_im" if by_parts else name
+            )
         text = "".join(f" reduction({c}:{', '.join(names)})" for c, names in clauses.items() if c)
-        if not text and (self.byte_floats() or widens_bytes(loop.works, self.tuning.crowded)):
+        if not text and (
+            has_byte_floats(self.region.graph) or widens_bytes(loop.works, self.tuning.crowded)
+        ):
             text = f" simdlen({self.tuning.bytes_at_once})"
         return before, f"#pragma omp simd{text}" if simd else "", after
-
-    def byte_floats(self) -> bool:
-        """True if an array has floats of a byte each, whose conversions are long."""
-        graph = self.region.graph
-        return any(
-            a.type.dtype in HALF and a.type.dtype.itemsize == 1
-            for a in (*graph.inputs, *graph.outputs)
-        )
 
     def nan_flags(self, local: Sequence[Work]) -> tuple[list[Text], list[Text]]:
         """Extremes of floats that are taken as if there were no NaN,
@@ -383,7 +378,11 @@ class Writer(Statements):
         part = f"{label(w.y.name)}_part"
         dtype = w.xs[0].dtype if run else state_dtype(w)
         ctype = HELD[dtype] if run else state_type(w)
-        before.append(Text(f"{ctype} {part} = {start(w, dtype)};"))
+        if w in self.by_parts:
+            for lines, line in zip((before, after), parts_of(part), strict=True):
+                lines.append(line)
+        else:
+            before.append(Text(f"{ctype} {part} = {start(w, dtype)};"))
         whole = name + (self.places.at(home) if home.dims else "")
         exact = f"ge2_compensate_{SUFFIX[dtype]}(&{whole}, &{label(w.y.name)}_rest, {part});"
         after.append(Text(exact if run and compensated(w) else merged(w, whole, part)))
@@ -581,6 +580,8 @@ class Writer(Statements):
         name = self.local.get(w)
         if self.sought == (None, True):
             return extreme_of_run(w, self.state(w), value)
+        if w in self.by_parts:
+            return by_parts(str(name), value, comment)
         if w in self.nans and gathers_index(w):
             index = self.places.index(next(iter(w.over)))
             return [*beside_nan(w, self.state(w), self.nans[w], value, index, comment)]
