@@ -9,7 +9,6 @@ from typing import final
 
 from ge2.base.record import mutable, record
 from ge2.codegen.kernel_values import NONE, Held, Nests, Param, Step
-from ge2.ir import Dims
 from ge2.ir.graph import BRANCHING
 from ge2.ops.reduce import ArgReduce
 from ge2.ops.shape import Iota
@@ -449,6 +448,8 @@ class Axes:
             by_stride = self.by_stride(outer if self.lane in whole else rest, outs)
             ordered = [*by_stride, *inner] if self.lane in whole else by_stride
             self.specs = [Spec((a,)) for a in [*ordered, self.lane]]
+            if self.lane in whole | folded:
+                self.lane = self.around_short(tuning)
         if self.specs[0].axes[0] not in whole:
             self.tasks(works, folded)
 
@@ -468,6 +469,22 @@ class Axes:
         whole = all((s[longer], s[short]) == (size, 1) for s in both.values())
         words = (largest == 1 or folds) and size in (2, 4, 8)
         return longer if (largest <= tuning.element or folds) and (words or not whole) else None
+
+    def around_short(self, tuning: Nests) -> int:
+        """The axis that vectors go along: the lane, or, where that is so short that a vector would not
+        be full and its elements are written out, the one around it.
+        """
+        order = [spec.axes[0] for spec in self.specs]
+        longer = next((a for a in reversed(order) if a not in self.constant), self.lane)
+        inside = math.prod(self.sizes[a] for a in order[order.index(longer) + 1 :])
+        near = all(abs(s.get(longer, 0)) <= tuning.few for s in self.strides.values())
+        full = self.sizes[longer] >= tuning.lanes
+        return longer if full and near and inside < tuning.few else self.lane
+
+    def writes_out(self, loop: Loop) -> bool:
+        """True if all loops within have so few iterations that the compiler writes them out."""
+        inner = [child for child in loop.children if isinstance(child, Loop)]
+        return all(c.spec and c.spec.axes[0] in self.constant and self.writes_out(c) for c in inner)
 
     def streams(self, whole: frozenset[int], works: Sequence[Work], tuning: Nests) -> bool:
         """True if all rows are gone through once for each stage: only one stage reads them, or a panel
@@ -574,26 +591,3 @@ def strides_of(shape: Sequence[int]) -> tuple[int, ...]:
     for i in range(len(shape) - 2, -1, -1):
         found[i] = found[i + 1] * max(shape[i + 1], 1)
     return tuple(found)
-
-
-def merged(shape: Dims, *strides: Dims) -> tuple[Dims, tuple[Dims, ...]]:
-    """Sizes and strides with the axes joined that all arrays treat as one;
-    those of one element are left out.
-
-    >>> merged((2, 3, 4), (12, 4, 1), (0, 0, 1))
-    ((6, 4), ((4, 1), (0, 1)))
-    >>> merged((2, 3, 1), (3, 1, 1), (6, 2, 9))
-    ((6,), ((1,), (2,)))
-    """
-    axes: list[tuple[int, ...]] = []
-    for n, *steps in zip(shape, *strides, strict=True):
-        if n == 1:
-            continue
-        if axes and all(
-            outer == inner * n for outer, inner in zip(axes[-1][1:], steps, strict=True)
-        ):
-            axes[-1] = (axes[-1][0] * n, *steps)
-        else:
-            axes.append((n, *steps))
-    sizes, *joined = zip(*axes, strict=True) if axes else [()] * (1 + len(strides))
-    return sizes, tuple(joined)

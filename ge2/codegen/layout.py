@@ -317,3 +317,36 @@ def windowed(op: Indexed, shape: Dims, x: Operand) -> Operand:
     for axis, (first, _, each) in zip(kept(op.axes, len(shape)), spans(op, shape), strict=True):
         start[axis], step[axis] = first, each
     return x.part(tuple(start), tuple(step))
+
+
+def merged(shape: Dims, *strides: Dims) -> tuple[Dims, tuple[Dims, ...]]:
+    """Sizes and strides with the axes joined that all arrays treat as one;
+    those of one element are left out.
+
+    >>> merged((2, 3, 4), (12, 4, 1), (0, 0, 1))
+    ((6, 4), ((4, 1), (0, 1)))
+    >>> merged((2, 3, 1), (3, 1, 1), (6, 2, 9))
+    ((6,), ((1,), (2,)))
+    """
+    axes: list[tuple[int, ...]] = []
+    for n, *steps in zip(shape, *strides, strict=True):
+        if n == 1:
+            continue
+        if axes and all(
+            outer == inner * n for outer, inner in zip(axes[-1][1:], steps, strict=True)
+        ):
+            axes[-1] = (axes[-1][0] * n, *steps)
+        else:
+            axes.append((n, *steps))
+    sizes, *joined = zip(*axes, strict=True) if axes else [()] * (1 + len(strides))
+    return sizes, tuple(joined)
+
+
+def is_small_copy(region: Region, most: int) -> bool:
+    """True if a region only moves its elements, of which there are at most so many."""
+    graph = region.graph
+    moves = all(
+        isinstance(e.op, ConvertElementType) and e.inputs[0].type.dtype == e.outs[0].type.dtype
+        for e in graph.eqns
+    )
+    return moves and math.prod(region.space) <= most

@@ -52,6 +52,7 @@ from ge2.passes.fusion_group import (
     too_large,
     when_needed,
 )
+from ge2.passes.split_edges import masks_apart
 from ge2.trace.tracer import SNAPSHOT
 
 NO_AXES: frozenset[int] = frozenset()
@@ -65,7 +66,7 @@ def fuse(graph: Graph, context: Context = NOTHING) -> Graph:
 
 def gathered(graph: Graph, context: Context = NOTHING) -> Fusion:
     """The groups of a graph's equations that become regions."""
-    graph, tuning = without_dead_code(graph), context.tuning.fusion
+    graph, tuning = masks_apart(without_dead_code(graph), fusible, context), context.tuning.fusion
     units = context.caps.multiprocessors if context.tails and context.caps else 0
     apart = shifted_multiples(graph) if units else {}
     gathers = context.gathers or context.caps is not None

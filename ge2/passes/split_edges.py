@@ -1,10 +1,13 @@
-"""Elementwise work cut where edges are, and windows written out or seen as views, so that it fuses."""
+"""Elementwise work cut where edges are, windows written out or seen as views, and masks made anew, so
+that it fuses.
+"""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from itertools import pairwise, product
 from typing import Any, Final, final
 
@@ -17,8 +20,10 @@ from ge2.ir import (
     Literal,
     Op,
     Var,
+    anew,
     applied,
     makers_of,
+    renamed,
     without_dead_code,
 )
 from ge2.ops.dot import DotGeneral
@@ -543,3 +548,36 @@ def by_product(op: DotGeneral, i: int, ndim: int, last: Form) -> Dims:
         *(a for a in summed if a not in near),
         *(a for a in summed if a in near),
     )
+
+
+# -------- Masks that are made of indices alone are made anew for each reader: one that is read as
+# it lies and, beside a transposed array, across its lines would split a region in two.
+
+
+SHORT = 8  # equations that make such a mask, at most
+
+
+def masks_apart(graph: Graph, takes: Callable[[Eqn], bool], context: Context) -> Graph:
+    """The graph with a copy of such equations for each but the first reader, of those that a region
+    takes, where an array is transposed; not on a GPU.
+    """
+    counts = [e for e in graph.eqns if isinstance(e.op, Iota)]
+    turned = context.caps is None and any(isinstance(e.op, Transpose) for e in graph.eqns)
+    if not (counts and turned):
+        return graph
+    chains: dict[Atom, tuple[Eqn, ...]] = {e.outs[0]: (e,) for e in counts}
+    read, eqns = set[Atom](), list[Eqn]()
+    for eqn in graph.eqns:
+        chain = (*dict.fromkeys(e for a in eqn.inputs for e in chains.get(a, ())), eqn)
+        known = all(a in chains or isinstance(a, Literal) for a in eqn.inputs)
+        if known and takes(eqn) and isinstance(eqn.op, Pointlike) and 1 < len(chain) <= SHORT:
+            chains[eqn.outs[0]] = chain
+        elif takes(eqn):
+            masks = [a for a in eqn.inputs if len(chains.get(a, ())) > 1]
+            again = dict[Any, Atom]()
+            for made in dict.fromkeys(e for a in masks if a in read for e in chains[a]):
+                eqns.append(anew(again, made))
+            read.update(masks)
+            eqn = renamed(again, eqn)
+        eqns.append(eqn)
+    return replace(graph, eqns=tuple(eqns))

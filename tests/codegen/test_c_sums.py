@@ -54,3 +54,22 @@ def test_what_runs_round_away_is_not_lost():
     x = np.ones(1 << 12)
     x[0], x[-1] = 2.0**60, -(2.0**60)
     assert abs(total(x) - (len(x) - 2)) <= 512  # only the two runs with a large number lose theirs
+
+
+@pytest.mark.parametrize("dtype", [np.complex64, np.complex128])
+def test_sums_of_complex_numbers_are_two_of_real_ones(dtype, rng):
+    parts = rng.integers(-999, 1000, (2, 60, 700, 3))
+    z = (parts[0] + 1j * parts[1]).astype(dtype)
+
+    def sums(z):
+        return z.sum(), z.sum(0), z.sum(1), z.sum(-1), z.sum((0, 2)), (z * 2).sum(1), z.mean(1)
+
+    compiled = ge2.jit(sums)
+    for ours, wanted in zip(compiled(z), sums(z), strict=True):
+        assert ours.dtype == dtype
+        np.testing.assert_allclose(ours, wanted, rtol=1e-6 if dtype == np.complex64 else 1e-14)
+    assert "reduction(+:" in "".join(map(str, compiled.lower(z).kernels))
+    small = (rng.normal(size=100_000) + 1j * rng.normal(size=100_000)).astype(dtype)
+    exact = small.astype(np.clongdouble).sum()
+    most = 0.03 * np.finfo(dtype).eps * np.abs(small).sum()
+    assert abs(ge2.jit(np.sum)(small) - exact) <= most

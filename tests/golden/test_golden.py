@@ -36,7 +36,7 @@ VARIANTS = {
         "sums in runs": r"at \+= 256",
         "compensated sums": r"ge2_compensate_",
         "rows kept in scratch": r"\(scratch \+ GE2_THREAD \* per_thread",
-        "extremes beside NaN": r"reduction\(\|:\w+_nan\)",
+        "extremes beside NaN": r"\w+_nan \|= ",
         "product by BLAS": r"ge2_products_f32\(",
         "product that is no work for threads": r"ge2_product_alone_f32\(",
         "product of a size": r"ge2_product_tiny_f32\(",

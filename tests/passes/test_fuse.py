@@ -10,6 +10,7 @@ import pytest
 
 import ge2
 from ge2.compile.catalog import interpret
+from ge2.compile.pipeline import rewritten
 from ge2.ir import Eqn, Graph, Var, parse, verify, write
 from ge2.ir.types import ArrayType
 from ge2.ops.elementwise import BY_NAME
@@ -376,3 +377,25 @@ def test_a_region_that_is_cut_has_what_it_needs_beside_it() -> None:
     x = np.ones((64, 256), np.float32)
     graph = fuse(run(TIDY, ge2.make_jaxpr(returns)(x, x).graph))
     assert 1 < sum(isinstance(e.op, Region) for e in graph.eqns) < 6
+
+
+def test_a_mask_is_made_anew_for_who_reads_it_across_its_lines():
+    """The derivative of a diagonal, beside sums of rows and of columns: no region adds them up."""
+
+    def cross(x):
+        top = x.max(1, keepdims=True)
+        return (np.log(np.exp(x - top).sum(1)) + top[:, 0] - np.diagonal(x)).mean()
+
+    def loss(a, b):
+        x = a @ b.T / 0.1
+        return cross(x) + cross(x.T)
+
+    a, b = np.random.default_rng(0).normal(size=(2, 80, 30))
+    step = ge2.grad(loss, argnums=(0, 1))
+    graph = rewritten(ge2.make_jaxpr(step)(a, b).graph, "c")
+    assert [e.op.kind for e in graph.eqns if isinstance(e.op, Region)] == ["rowwise"]
+    rows, columns = (np.exp(x - x.max(1, keepdims=True)) for x in (a @ b.T / 0.1, b @ a.T / 0.1))
+    both = rows / rows.sum(1, keepdims=True) + (columns / columns.sum(1, keepdims=True)).T
+    by_x = (both - 2 * np.eye(80)) / 8
+    for found, wanted in zip(ge2.jit(step)(a, b), (by_x @ b, by_x.T @ a), strict=True):
+        np.testing.assert_allclose(found, wanted, 1e-9, 1e-12)

@@ -1,5 +1,5 @@
-"""Complex numbers in C equal NumPy's to the bit, but for exponentials, which are a few units off: edges
-with each other, draws of all sizes.
+"""Complex numbers in C equal NumPy's to the bit, but for roots, exponentials and logarithms, which are
+a few units off: edges with each other, draws of all sizes.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ FUSED = (
 )  # NumPy's loops over arrays fuse products, single numbers do not
 
 # made of functions of the parts, which gcc has vectors of, and so many units in the last place off
-OF_PARTS = {"exp": 4}
+OF_PARTS = {"exp": 4, "sqrt": 3, "log": 4, "log2": 4, "log10": 4}
 
 
 def count(op: Elementwise | IntegerPow) -> int:
@@ -56,7 +56,7 @@ def loops() -> dict[str, Loop]:
             functions.append((in_c(op, dtype), [C_TYPES[dtype]] * count(op), C_TYPES[gives]))
         part = real_part(dtype)
         functions.append((f"ge2_complex_{SHORT[part]}", [C_TYPES[part]] * 2, C_TYPES[dtype]))
-    return elementwise(functions, ["ge2/complex.h", "ge2/complex_exp.h"])
+    return elementwise(functions, ["ge2/complex.h", "ge2/complex_exp.h", "ge2/complex_log.h"])
 
 
 def samples(dtype: np.dtype) -> np.ndarray:
@@ -130,3 +130,15 @@ def test_parts_make_a_number(dtype: np.dtype, loops: dict[str, Loop]) -> None:
     z = samples(dtype)
     made = loops[f"ge2_complex_{'f32' if real_part(dtype) == FLOAT32 else 'f64'}"](z.real, z.imag)
     np.testing.assert_array_equal(bits(made), bits(z))
+
+
+@pytest.mark.parametrize("dtype", PAIR, ids=str)
+def test_logarithms_near_the_unit_circle(dtype: np.dtype, loops: dict[str, Loop]) -> None:
+    """Where the squares of the parts add up to almost 1, nothing that they round away is lost."""
+    rng = np.random.default_rng(2)
+    z = np.exp(1j * np.concatenate([rng.uniform(-4, 4, 5000), np.arange(-4, 5) * np.pi / 4]))
+    near = np.concatenate([z, z * (1 + 1e-6 * rng.normal(size=z.shape))]).astype(dtype)
+    log = next(op for op in OPS if op.name == "log")
+    want = np.log(near)
+    got = loops[in_c(log, dtype)](near).view(want.dtype)
+    assert units_apart(got, want) <= OF_PARTS["log"]

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from functools import cache
 from typing import Any
 
 import numpy as np
 
 from ge2.base.arrays import BOOL, COMPLEX, COMPLEX64, COMPLEX128, FLOAT32, FLOAT64, HALF
-from ge2.codegen.axes import Work
+from ge2.codegen.axes import Loop, Work
 from ge2.codegen.kernel_values import Param
+from ge2.codegen.text import Text
 from ge2.codegen.user_kernels import BITS as USER_BITS
 from ge2.codegen.user_kernels import INTEGER, NAMED, Spelling, subjects
 from ge2.codegen.user_kernels import SUFFIX as SUFFIX
 from ge2.codegen.user_kernels import baked as baked
+from ge2.ir import Graph
 from ge2.ops.reduce import ArgReduce
 from ge2.targets.c.tuning import Regions
 
@@ -64,6 +66,7 @@ FLOAT_HEADERS = {  # by the subject that an operation names
     "exp": "float_exp", "log": "float_log", "trig": "float_trig", "power": "float_power",
     "erf": "special", "special": "special",
 }  # fmt: skip
+PARTS_HEADERS = {"exp": "complex_exp", **dict.fromkeys(("log", "log2", "log10"), "complex_log")}
 BY_SIGN = {
     "ge2_random_": "random", "ge2_panel_": "panels", "ge2_slivers": "panels",
     "GE2_PRODUCT_WITH_ITSELF": "self_product", "GE2_PRODUCT_WITH_LINES": "vector_product",
@@ -120,7 +123,7 @@ def header(name: str, suffix: str) -> str:
             else FLOAT_HEADERS.get(subjects().get(name, ""), "float_basic")
         )
     if suffix in ("c64", "c128"):
-        return "complex_exp" if name == "exp" else "complex"
+        return PARTS_HEADERS.get(name, "complex")
     return "bool" if suffix == "bool" else "integer"
 
 
@@ -174,10 +177,10 @@ def compensated(w: Work) -> bool:
     return op_of(w).name == "reduce_sum" and state_dtype(w) == w.xs[0].dtype
 
 
-def run_length(works: Iterable[Work], tuning: Regions) -> int:
+def run_length(works: Collection[Work], tuning: Regions) -> int:
     """Returns how many elements the wider type, or the compensated sum, takes in at once."""
     exact = [w.xs[0].dtype for w in works if compensated(w)]
-    if COMPLEX128 in exact:  # which are added one by one
+    if COMPLEX128 in exact and not vectorises(works):  # which are added one by one
         return tuning.exact_run // 8
     return tuning.exact_run if exact else tuning.run
 
@@ -195,26 +198,41 @@ def start(w: Work, dtype: np.dtype | None = None) -> str:
     return {"false": "0", "true": "1"}.get(text) or number(int(text), dtype or state_dtype(w))
 
 
-def taken_in(w: Work, state: str, value: str, index: str = "") -> str:
-    """The statement that takes a value into the state; `index` is its place along the axis."""
+def taken_in(w: Work, state: str, value: str, index: str = "", steady: bool = False) -> str:
+    """The statement that takes a value into the state; `index` is its place along the axis. `steady`:
+    it has no branch, as a loop around it has vectors.
+    """
     op, dtype = op_of(w), w.xs[0].dtype
     if gathers_index(w):
         taken = expression(
             f"ge2_{op.name}_next({{0}}, {{1}}, {{2}})", [state, value, index], dtype, dtype
         )
         return f"{state} = {taken};"
-    return merged(w, state, value)
+    return merged(w, state, value, steady)
 
 
-def merged(w: Work, state: str, other: str) -> str:
+def beside_nan(
+    w: Work, state: str, nan: str, value: str, index: str, comment: str
+) -> tuple[Text, Text]:
+    """The statements that take a float into the place of an extreme, and into that of the first NaN.
+
+    With both in one state gcc chooses between truths, and has no vectors.
+    """
+    dtype = w.xs[0].dtype
+    call = f"ge2_{op_of(w).name}_number({{0}}, {{1}}, {{2}})"
+    taken = expression(call, [state, value, index], dtype, dtype)
+    first = f"{nan} = ge2_least({nan}, {value} != {value} ? {index} : INT64_MAX);"
+    return Text(first), Text(f"{state} = {taken};", comment)
+
+
+def merged(w: Work, state: str, other: str, steady: bool = False) -> str:
     """The statement that makes one of two states."""
     op, dtype = op_of(w), w.xs[0].dtype
     if op.name in ADDED and dtype != BOOL and dtype not in COMPLEX:
         return f"{state} {'+' if op.name == 'reduce_sum' else '*'}= {other};"
     typed = dtype if gathers_index(w) else state_dtype(w)
-    return (
-        f"{state} = {expression(running(op.lowering.merge, typed), [state, other], typed, typed)};"
-    )
+    merge = op.lowering.merge if steady else running(op.lowering.merge, typed)
+    return f"{state} = {expression(merge, [state, other], typed, typed)};"
 
 
 def running(merge: str, dtype: np.dtype) -> str:
@@ -230,9 +248,20 @@ def larger(w: Work, state: str, value: str) -> str:
 
 
 def clause(w: Work) -> str:
-    """Returns how OpenMP's `simd` is told of it; nothing where it cannot be."""
+    """Returns how OpenMP's `simd` is told of it; nothing where it cannot be, or need not.
+
+    Whole numbers may be taken in any order, so that a compiler sees by itself what they fold to.
+    What a clause names is an array over the lanes to gcc 12: it reads beyond it where a choice in the
+    loop leaves a state as it is, for then it loads the state under a mask.
+    """
     op, dtype = op_of(w), w.xs[0].dtype
     if gathers_index(w) or dtype in COMPLEX:
+        return ""
+    if (
+        dtype.kind in "iu"
+        and dtype.itemsize > 1
+        and (dtype.itemsize > 2 or op.name != "reduce_prod")
+    ):
         return ""
     if dtype == BOOL:
         return BITS[op.name]
@@ -243,8 +272,34 @@ def clause(w: Work) -> str:
 
 def vectorises(works: Iterable[Work]) -> bool:
     """True if the compiler can take several elements of such a loop at a time."""
-    folds = [w for w in works if w.kind == "fold"]
+    folds = [w for w in works if w.kind == "fold" and not is_complex_sum(w)]
     return not any(gathers_index(w) or any(x.dtype in COMPLEX for x in w.xs) for w in folds)
+
+
+def is_complex_sum(w: Work) -> bool:
+    """True of a sum of complex numbers, which vectors take by parts."""
+    return w.kind == "fold" and w.xs[0].dtype in COMPLEX and op_of(w).name == "reduce_sum"
+
+
+def parts_of(part: str) -> tuple[Text, Text]:
+    """The real sums that make a complex one, and that one once the loop has ended."""
+    both = f"ge2_complex_f64({part}_re, {part}_im)"
+    declared = f"double {part}_re = 0.0, {part}_im = 0.0;"
+    return Text(declared), Text(f"const double _Complex {part} = {both};")
+
+
+def by_parts(part: str, value: str, comment: str) -> list[Text]:
+    """The statements that add a complex number to such sums."""
+    return [
+        Text(f"{part}_re += __real__ {value};", comment),
+        Text(f"{part}_im += __imag__ {value};"),
+    ]
+
+
+def has_byte_floats(graph: Graph) -> bool:
+    """True if an array has floats of a byte each, whose conversions are long."""
+    types = (a.type.dtype for a in (*graph.inputs, *graph.outputs))
+    return any(dtype in HALF and dtype.itemsize == 1 for dtype in types)
 
 
 def widens_bytes(works: Iterable[Work], many: int) -> bool:
@@ -263,6 +318,14 @@ def bytes_of(ctype: str) -> int:
     if ctype.startswith("ge2_indexed"):  # an index beside it
         return 24 if ctype.endswith("c128") else 16
     return known.get(ctype) or int("".join(filter(str.isdigit, ctype))) // 8
+
+
+def is_long(loop: Loop, root: Loop, sizes: Mapping[int, int], tuning: Regions) -> bool:
+    """True if a loop goes over all elements of a large array, or a task of them, and does much."""
+    spec, cost = loop.spec, sum(w.cost for w in loop.works)
+    if spec is None or spec.role != "task" or loop.parent is not root or spec.axes[1:]:
+        return False
+    return sizes[spec.axes[0]] >= tuning.long and cost >= tuning.heavy
 
 
 def wrapped(text: str) -> str:

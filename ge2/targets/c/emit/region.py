@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
-from ge2.base.arrays import HALF
 from ge2.codegen.axes import Home, Loop, Work, homes, nest
 from ge2.codegen.kernel_values import Held, Param, Ranges, Tiling, Values
+from ge2.codegen.layout import is_small_copy
 from ge2.codegen.text import (
     ALONE,
     Argument,
@@ -22,20 +22,26 @@ from ge2.codegen.text import (
     works_of,
 )
 from ge2.ir import Names, Var, write
-from ge2.ops.elementwise import ConvertElementType
 from ge2.ops.graphs.region import Region
 from ge2.targets.c.emit import (
     HELD,
+    REAL,
     SUFFIX,
     apart,
+    beside_nan,
+    by_parts,
     bytes_of,
     clause,
     compensated,
     gathers_index,
+    has_byte_floats,
     in_runs,
+    is_complex_sum,
+    is_long,
     larger,
     merged,
     number,
+    parts_of,
     run_length,
     start,
     state_dtype,
@@ -83,16 +89,6 @@ def written(region: Region, numbered: tuple[Operand, ...], caps: Caps) -> CKerne
     return Writer(region, dict(zip(arrays_of(region), numbered, strict=True)), caps).run()
 
 
-def is_small_copy(region: Region, most: int) -> bool:
-    """True if a region only moves its elements, of which there are at most so many."""
-    graph = region.graph
-    moves = all(
-        isinstance(e.op, ConvertElementType) and e.inputs[0].type.dtype == e.outs[0].type.dtype
-        for e in graph.eqns
-    )
-    return moves and math.prod(region.space) <= most
-
-
 def at_offsets(kernel: CKernel, arrays: Sequence[Operand]) -> CKernel:
     """The kernel, its operands by their numbers where they really lie."""
     arguments = [
@@ -128,6 +124,7 @@ class Writer(Statements):
         # the extreme whose place is sought, or none while vectors take those of a run; if any is
         self.sought: tuple[Work | None, bool] = None, False
         self.nans: dict[Work, str] = {}
+        self.by_parts: set[Work] = set()  # sums of complex numbers that are two of real ones
         self.looks: dict[Work, list[Text]] = {}  # in innermost loops: at the indices of a gather
 
     def run(self) -> CKernel:
@@ -199,17 +196,21 @@ class Writer(Statements):
         assert spec is not None
         a = spec.axes[0]
         local = [w for w in loop.works if w.kind == "fold" and not w.over.isdisjoint(spec.axes)]
-        if not loop.innermost:
-            pragma = "#pragma omp simd" if self.written_out(loop) else ""
-            return [For(letter, begin, end, tuple(self.inside(loop)), pragma)]
+        within = any(map(self.written_out, loop.path[:-1]))
+        unroll = f"#pragma GCC unroll {self.axes.sizes[a]}" if within else ""
+        if not (loop.innermost or self.written_out(loop)):
+            return [For(letter, begin, end, tuple(self.inside(loop)), unroll)]
         few = a in self.axes.constant and spec.role == "whole"
         runs = frozenset() if few else frozenset(w for w in local if in_runs(w))
-        short = self.axes.sizes[a] < self.tuning.few or any(map(self.written_out, loop.path[:-1]))
+        short = self.axes.sizes[a] < self.tuning.few or within
         simd = vectorises(loop.works) and not (few and short)
-        simd = simd and (bool(local) or not self.scattered(loop, a))
+        simd = simd and (bool(local) or not loop.innermost or not self.scattered(loop, a))
         flags, checks = self.nan_flags(local) if simd else ([], [])
+        if within and few:
+            flags, checks = self.nan_places(local, loop)
         limits = statements.limits(loop.works, self.places)
-        if not limits and self.axes.sizes[a] >= self.tuning.screened and screens(loop.works, local):
+        long = loop.innermost and self.axes.sizes[a] >= self.tuning.screened
+        if long and not limits and screens(loop.works, local):
             return self.seeking(loop, (letter, begin, end), local)
         still = [limit for limit in limits if self.places.still(limit.index, a)]
         limits = [limit for limit in limits if limit not in still]
@@ -217,6 +218,7 @@ class Writer(Statements):
             index = self.operand(limit.index)
             self.looks.setdefault(limit.work, []).extend(statements.taken(limit, index))
         before, pragma, after = self.gathered(loop, local, runs, simd, limits)
+        pragma = pragma or unroll
         first = [statements.looked_at(x, self.operand(x.index), self.places) for x in still]
         before = [*first, *before]
         if not runs:
@@ -262,17 +264,12 @@ class Writer(Statements):
         """True if vectors go along a loop around others, which the compiler writes out."""
         if loop.spec is None or loop.spec.axes != (self.axes.lane,):
             return False
-        folds = any(w.kind == "fold" and self.axes.lane in w.over for w in loop.works)
+        inner = [w for w in loop.everything() if w.home is not loop]
+        folds = any(w.kind == "fold" and self.axes.lane in w.over for w in inner)
         places = any(map(statements.is_place, loop.everything()))
-        return not (loop.innermost or folds or places) and self.unrolled(loop)
-
-    def unrolled(self, loop: Loop) -> bool:
-        """True if all loops within have so few rounds that the compiler writes them out."""
-        inner = [child for child in loop.children if isinstance(child, Loop)]
-        return all(
-            c.spec is not None and c.spec.axes[0] in self.axes.constant and self.unrolled(c)
-            for c in inner
-        )
+        if loop.innermost or folds or places or not vectorises(loop.works):
+            return False
+        return self.axes.writes_out(loop)
 
     # -- reductions
 
@@ -316,32 +313,21 @@ class Writer(Statements):
             for name, c in zip(limit.ends, ("min", "max"), strict=True):
                 clauses.setdefault(c, []).append(name)
         for w in local:
-            part = w in runs or (w in self.nans and self.carried(w, loop))
+            if simd and is_complex_sum(w):
+                self.by_parts.add(w)
+            part = w in runs or w in self.by_parts or (w in self.nans and self.carried(w, loop))
             name = self.local[w] = self.one_gathered(w, part, w in runs, before, after)
-            if w in self.nans:
-                clauses.setdefault("|", []).append(self.nans[w])
-            clauses.setdefault(clause(w), []).append(name)
+            c, names = ("+", f"{name}_re, {name}_im") if w in self.by_parts else (clause(w), name)
+            clauses.setdefault(c, []).append(names)
         text = "".join(f" reduction({c}:{', '.join(names)})" for c, names in clauses.items() if c)
-        if not text and (self.byte_floats() or widens_bytes(loop.works, self.tuning.crowded)):
+        crowded = widens_bytes(loop.works, self.tuning.crowded) or has_byte_floats(
+            self.region.graph
+        )
+        if not text and crowded:
             text = f" simdlen({self.tuning.bytes_at_once})"
-        elif not text and self.long(loop):
+        elif not text and is_long(loop, self.root, self.axes.sizes, self.tuning):
             text = " GE2_LONG_LOOP"
         return before, f"#pragma omp simd{text}" if simd else "", after
-
-    def long(self, loop: Loop) -> bool:
-        """True if a loop goes over all elements of a large array, or a task of them, and does much."""
-        spec, cost = loop.spec, sum(w.cost for w in loop.works)
-        if spec is None or spec.role != "task" or loop.parent is not self.root or spec.axes[1:]:
-            return False
-        return self.axes.sizes[spec.axes[0]] >= self.tuning.long and cost >= self.tuning.heavy
-
-    def byte_floats(self) -> bool:
-        """True if an array has floats of a byte each, whose conversions are long."""
-        graph = self.region.graph
-        return any(
-            a.type.dtype in HALF and a.type.dtype.itemsize == 1
-            for a in (*graph.inputs, *graph.outputs)
-        )
 
     def nan_flags(self, local: Sequence[Work]) -> tuple[list[Text], list[Text]]:
         """Extremes of floats that are taken as if there were no NaN,
@@ -356,6 +342,19 @@ class Writer(Statements):
             state = self.state(w) + (self.places.at(home) if home.dims else "")
             before.append(Text(f"int {name} = 0;"))
             after.append(guard(name, f"{state} = {number(math.nan, w.xs[0].dtype)};"))
+        return before, after
+
+    def nan_places(self, local: Sequence[Work], loop: Loop) -> tuple[list[Text], list[Text]]:
+        """The first place of a NaN beside that of an extreme, in a short loop in one that has vectors."""
+        before, after = list[Text](), list[Text]()
+        for w in local:
+            assert w.y is not None
+            floats = gathers_index(w) and w.xs[0].dtype in REAL
+            if floats and not (self.homes[w.y].dims or self.carried(w, loop)):
+                name, index = f"{label(w.y.name)}_nan", f"{self.state(w)}.index"
+                self.nans[w] = name
+                before.append(Text(f"int64_t {name} = INT64_MAX;"))
+                after.append(Text(f"{index} = {name} < INT64_MAX ? {name} : {index};"))
         return before, after
 
     def carried(self, w: Work, loop: Loop) -> bool:
@@ -381,7 +380,11 @@ class Writer(Statements):
         part = f"{label(w.y.name)}_part"
         dtype = w.xs[0].dtype if run else state_dtype(w)
         ctype = HELD[dtype] if run else state_type(w)
-        before.append(Text(f"{ctype} {part} = {start(w, dtype)};"))
+        if w in self.by_parts:
+            for lines, line in zip((before, after), parts_of(part), strict=True):
+                lines.append(line)
+        else:
+            before.append(Text(f"{ctype} {part} = {start(w, dtype)};"))
         whole = name + (self.places.at(home) if home.dims else "")
         exact = f"ge2_compensate_{SUFFIX[dtype]}(&{whole}, &{label(w.y.name)}_rest, {part});"
         after.append(Text(exact if run and compensated(w) else merged(w, whole, part)))
@@ -483,7 +486,7 @@ class Writer(Statements):
         """
         *before, child = self.root.children
         if (
-            not all(map(scalar, before))
+            not all(map(statements.is_scalar, before))
             or isinstance(child, Work)
             or child.spec is None
             or child.spec.role not in ("task", "panel")
@@ -579,6 +582,11 @@ class Writer(Statements):
         name = self.local.get(w)
         if self.sought == (None, True):
             return extreme_of_run(w, self.state(w), value)
+        if w in self.by_parts:
+            return by_parts(str(name), value, comment)
+        if w in self.nans and gathers_index(w):
+            index = self.places.index(next(iter(w.over)))
+            return [*beside_nan(w, self.state(w), self.nans[w], value, index, comment)]
         if w in self.nans:
             assert name is not None
             nan = Text(f"{self.nans[w]} |= {value} != {value};")
@@ -589,11 +597,5 @@ class Writer(Statements):
         if self.sought[1]:
             own = w is self.sought[0]
             return met(w, self.state(w), name, value, index) if own else []
-        return [Text(taken_in(w, name, value, index), comment)]
-
-
-def scalar(child: Work | Loop) -> bool:
-    """True of a number that is computed from numbers, and looks for no error."""
-    if not isinstance(child, Work) or child.kind != "compute" or child.axes:
-        return False
-    return not statements.is_place(child)
+        steady = w.home is not None and any(map(self.written_out, w.home.path[:-1]))
+        return [Text(taken_in(w, name, value, index, steady), comment)]

@@ -375,6 +375,13 @@ class Limit:
         return places.size(f"{self.of}_size", self.size)
 
 
+def is_scalar(child: Work | Loop) -> bool:
+    """True of a number that is computed from numbers, and looks for no error."""
+    if not isinstance(child, Work) or child.kind != "compute" or child.axes:
+        return False
+    return not is_place(child)
+
+
 def is_place(w: Work) -> bool:
     """True of the work that finds where the elements of a gather are."""
     eqn = None if w.step is None else w.step.eqn
@@ -520,7 +527,7 @@ def search(
         head.append(Text(f"{GATHERED[dtype]} {name}_part = {least_of(w)};"))
         head.append(Text(f"int{8 * dtype.itemsize}_t {name}_nan = 0;"))
         kind = word(w).removeprefix("arg")
-        clauses += f" reduction({kind}:{name}_part) reduction(|:{name}_nan)"
+        clauses += f" reduction({kind}:{name}_part)"
         found.append(beyond(w, name, state))
         last, simd = (
             f"ge2_least({name}_run + {run}, {end})",

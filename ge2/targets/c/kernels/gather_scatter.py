@@ -18,8 +18,8 @@ from ge2.base.arrays import COMPLEX, HALF, accumulator
 from ge2.base.record import record
 from ge2.base.source import size_words
 from ge2.choice.problem import ONLY, Problem, Variant
-from ge2.codegen.axes import merged, strides_of
-from ge2.codegen.layout import windowed
+from ge2.codegen.axes import strides_of
+from ge2.codegen.layout import merged, windowed
 from ge2.codegen.text import CKernel, Operand, Sharing, Text, guard, whole
 from ge2.ir import ArrayType, Dims
 from ge2.ops.index import Gather, Indexed, Scatter, ScatterReduce, spans

@@ -15,7 +15,7 @@ from ge2.base.record import record
 from ge2.choice.choose import Choice
 from ge2.choice.problem import ONLY, Family, Problem, Variant, described, operations
 from ge2.choice.saved import SavedFamily, written
-from ge2.codegen.axes import merged, strides_of
+from ge2.codegen.axes import strides_of
 from ge2.codegen.layout import (
     Moved,
     copied,
@@ -25,6 +25,7 @@ from ge2.codegen.layout import (
     inside,
     is_copy,
     joined,
+    merged,
     unspoken,
     view_copied,
     zeros_around,

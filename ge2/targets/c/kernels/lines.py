@@ -11,7 +11,8 @@ import numpy as np
 from ge2.base.arrays import BOOL, COMPLEX, FLOAT32, FLOAT64, HALF, INEXACT, accumulator
 from ge2.base.record import record
 from ge2.choice.problem import Problem, Variant
-from ge2.codegen.axes import merged, strides_of
+from ge2.codegen.axes import strides_of
+from ge2.codegen.layout import merged
 from ge2.codegen.text import Argument, Operand, Sharing, Text
 from ge2.ir import Dims
 from ge2.ops.reduce import CumMax, CumProd, CumSum, Running, kept, state_of

@@ -11,7 +11,8 @@ import numpy as np
 
 from ge2.base.arrays import COMPLEX, FLOAT64, HALF, accumulator
 from ge2.base.record import record
-from ge2.codegen.axes import merged, strides_of
+from ge2.codegen.axes import strides_of
+from ge2.codegen.layout import merged
 from ge2.codegen.text import Operand, Text, guard
 from ge2.ir import ArrayType
 from ge2.ops.index import ScatterAdd

@@ -13,8 +13,8 @@ import numpy as np
 from ge2.base.arrays import HALF
 from ge2.base.record import record
 from ge2.choice.problem import Problem, Variant, described
-from ge2.codegen.axes import merged, strides_of
-from ge2.codegen.layout import Moved, copied_around, inside, joined, zeros_around
+from ge2.codegen.axes import strides_of
+from ge2.codegen.layout import Moved, copied_around, inside, joined, merged, zeros_around
 from ge2.codegen.text import Operand, Parameters, Text
 from ge2.ir import ArrayType, Dims
 from ge2.ops.index import UpdateSlice

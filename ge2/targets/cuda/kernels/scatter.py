@@ -8,7 +8,8 @@ from typing import ClassVar, final
 
 from ge2.base.arrays import HALF, accumulator
 from ge2.choice.problem import Problem, Variant
-from ge2.codegen.axes import merged, strides_of
+from ge2.codegen.axes import strides_of
+from ge2.codegen.layout import merged
 from ge2.codegen.text import Operand, Text, whole
 from ge2.ir import ArrayType, Op
 from ge2.ops.index import ScatterAdd, ScatterReduce
@@ -40,9 +41,8 @@ from ge2.targets.cuda.kernels.moves import Elements, Grid, added, lettered
 from ge2.targets.cuda.kernels.sort import Pair, TileOrder, turns_of
 from ge2.targets.cuda.limits import Chip
 
-# -------- Sums at indices in CUDA, with one order: that of the indices, and of windows of them
-# where they are many; extremes likewise, so that zeros have NumPy's sign. `exact_sums` has those
-# that need no order.
+# -------- Sums at indices in CUDA, with one order: that of the indices, and of windows of many;
+# extremes likewise, so that zeros have NumPy's sign. `exact_sums` has those that need no order.
 # Up to `few` updates are one kernel: the first of a place adds the others. More are put in the
 # order of their places. Up to `ranked` updates are ordered by counting for each those before it,
 # which is one launch and takes n * n comparisons; more by their digits, three launches for each.

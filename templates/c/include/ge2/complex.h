@@ -1,8 +1,8 @@
 /* Complex numbers as NumPy computes them: products and quotients by parts, without the branches of C99.
  *
  * NumPy's loops over arrays fuse one product of two wherever the processor can, and so does ge2_mul: the bits are
- * the same, but z * conj(z) is not quite real. Logarithms, sines and their kin are the C library's, as in NumPy, but
- * for exponentials (complex_exp.h).
+ * the same, but z * conj(z) is not quite real. Sines and their kin are the C library's, as in NumPy; roots,
+ * exponentials and logarithms (complex_exp.h, complex_log.h) are made of functions of the parts, which have vectors.
  */
 #ifndef GE2_COMPLEX_H
 #define GE2_COMPLEX_H
@@ -10,6 +10,12 @@
 #include "fold.h"
 
 #include <complex.h>
+
+#define GE2_POW_STEP(t) \
+    if (left > 1) { \
+        x = ge2_mul_##t(x, x), left >>= 1; \
+        if (left & 1) y = any ? ge2_mul_##t(y, x) : x, any = 1; \
+    }
 
 /* t: suffix; T: the type; r: suffix of the parts; F: their type; L: f where the C library's names end in it. */
 #define GE2_COMPLEX(t, T, r, F, L, U) \
@@ -91,8 +97,19 @@
         return ge2_isinf_##r(size) ? unit : size != size ? ge2_complex_##r(size, size) : turned; \
     } \
     GE2_FN T ge2_rint_##t(T x) { return ge2_complex_##r(ge2_rint_##r(__real__ x), ge2_rint_##r(__imag__ x)); } \
-    GE2_FN T ge2_log_##t(T x) { return clog##L(x); } \
-    GE2_FN T ge2_sqrt_##t(T x) { return csqrt##L(x); } \
+    /* by half the angle, of 16th parts or of many times the number where a sum or a small part would be lost */ \
+    GE2_FN T ge2_sqrt_##t(T x) { \
+        const F c = GE2_ABS(__real__ x), d = GE2_ABS(__imag__ x), most = c < d ? d : c; \
+        const int large = most > GE2_LARGE, small = most < GE2_SMALL, none = (c == 0) & (d == 0); \
+        const F scale = large ? (F)0.0625 : small ? GE2_UP : 1, back = large ? 4 : small ? GE2_DOWN : 1; \
+        const F e = c * scale, f = d * scale, size = ge2_abs_##t(ge2_complex_##r(e, f)); \
+        const F root = ge2_sqrt_##r((e + size) / 2), quotient = f / (2 * root) * back; \
+        const int endless = ge2_isinf_##r(d), far = ge2_isinf_##r(c), left = ge2_signbit_##r(__real__ x); \
+        const F first = endless ? d : far ? c : none ? 0 : root * back; \
+        const F other = endless ? d : far ? (d != d ? d : 0) : none ? 0 : quotient; \
+        const F im = left & !endless ? first : other; \
+        return ge2_complex_##r(left & !endless ? other : first, ge2_copysign_##r(im, __imag__ x)); \
+    } \
     GE2_FN T ge2_sin_##t(T x) { return csin##L(x); } \
     GE2_FN T ge2_cos_##t(T x) { return ccos##L(x); } \
     GE2_FN T ge2_tan_##t(T x) { return ctan##L(x); } \
@@ -107,8 +124,6 @@
     GE2_FN T ge2_atanh_##t(T x) { return catanh##L(x); } \
     GE2_FN T ge2_rsqrt_##t(T x) { return ge2_div_##t(1, csqrt##L(x)); } \
     GE2_FN T ge2_exp2_##t(T x) { return cexp##L(ge2_times_##t(x, (F)0.693147180559945309417)); } \
-    GE2_FN T ge2_log2_##t(T x) { return ge2_times_##t(clog##L(x), (F)1.442695040888963407360); } \
-    GE2_FN T ge2_log10_##t(T x) { return ge2_times_##t(clog##L(x), (F)0.434294481903251827651); } \
     GE2_FN T ge2_log1p_##t(T x) { \
         const F c = __real__ x + 1, d = __imag__ x; \
         return ge2_complex_##r(__builtin_log##L(__builtin_hypot##L(c, d)), __builtin_atan2##L(d, c)); \
@@ -118,14 +133,13 @@
         return ge2_complex_##r(__builtin_expm1##L(__real__ x) * __builtin_cos##L(__imag__ x) - 2 * half * half, \
                                __builtin_exp##L(__real__ x) * __builtin_sin##L(__imag__ x)); \
     } \
-    /* the square for each binary digit of n, from the lowest */ \
+    /* the square for each binary digit of n, from the lowest; written out as those of real numbers are */ \
     GE2_FN T ge2_integer_pow_##t(T x, int64_t n) { \
-        T y = 1; \
-        int any = 0; \
-        for (uint64_t left = (uint64_t)(n < 0 ? -n : n); left;) { \
-            if (left & 1) y = any ? ge2_mul_##t(y, x) : x, any = 1; \
-            if (left >>= 1) x = ge2_mul_##t(x, x); \
-        } \
+        uint64_t left = n < 0 ? -(uint64_t)n : (uint64_t)n; \
+        int any = left & 1; \
+        T y = any ? x : 1; \
+        GE2_POW_STEP(t) GE2_POW_STEP(t) GE2_POW_STEP(t) GE2_POW_STEP(t) GE2_POW_STEP(t) GE2_POW_STEP(t) GE2_POW_STEP(t) \
+        while (left > 1) GE2_POW_STEP(t) \
         return n < 0 ? ge2_reciprocal_##t(y) : y; \
     } \
     /* whole exponents below 100 by products, which from the fourth on begin with one by 1 */ \
@@ -153,6 +167,10 @@
 #endif
 
 #define GE2_ABS(x) __builtin_fabsf(x)
+#define GE2_LARGE 0x1p124f
+#define GE2_SMALL 0x1p-96f
+#define GE2_UP 0x1p48f
+#define GE2_DOWN 0x1p-24f
 #ifdef __FP_FAST_FMAF
 #define GE2_FMA(a, b, c) __builtin_fmaf(a, b, c)
 #else
@@ -161,7 +179,15 @@
 GE2_FOR(GE2_COMPLEX, c64, float _Complex, f32, float, f, uint32_t)
 
 #undef GE2_ABS
+#undef GE2_LARGE
+#undef GE2_SMALL
+#undef GE2_UP
+#undef GE2_DOWN
 #define GE2_ABS(x) __builtin_fabs(x)
+#define GE2_LARGE 0x1p1020
+#define GE2_SMALL 0x1p-960
+#define GE2_UP 0x1p108
+#define GE2_DOWN 0x1p-54
 #ifdef __FP_FAST_FMA
 #undef GE2_FMA
 #define GE2_FMA(a, b, c) __builtin_fma(a, b, c)

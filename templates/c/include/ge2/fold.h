@@ -52,6 +52,17 @@ GE2_FOR(GE2_BOUNDS, u64, uint64_t, 0, UINT64_MAX)
     } \
     GE2_FN ge2_indexed_##t ge2_argmin_next_##t(ge2_indexed_##t a, T value, int64_t index) { \
         return ge2_later_##t(a, value, index, LESS(value, a.value)); \
+    } \
+    /* the same of numbers: one that is none wins only if it comes first */ \
+    GE2_FN ge2_indexed_##t ge2_number_##t(ge2_indexed_##t a, T value, int64_t index, int beyond) { \
+        const int wins = beyond | (a.index == INT64_MAX); \
+        return (ge2_indexed_##t){wins ? value : a.value, wins ? index : a.index}; \
+    } \
+    GE2_FN ge2_indexed_##t ge2_argmax_number_##t(ge2_indexed_##t a, T value, int64_t index) { \
+        return ge2_number_##t(a, value, index, LESS(a.value, value)); \
+    } \
+    GE2_FN ge2_indexed_##t ge2_argmin_number_##t(ge2_indexed_##t a, T value, int64_t index) { \
+        return ge2_number_##t(a, value, index, LESS(value, a.value)); \
     }
 
 #define GE2_DO(pragma) _Pragma(#pragma)
