@@ -289,9 +289,8 @@ class Writer(Statements):
         around = [] if within.parent is None else within.parent.path
         line: Stage = Text(code)
         closed = [loop for loop in home.dims if loop not in around and loop.spec is not None]
-        blocks = {
-            a for loop in closed if loop.spec and loop.spec.role in BLOCKED for a in loop.spec.axes
-        }
+        specs = [loop.spec for loop in closed if loop.spec]
+        blocks = {a for spec in specs if spec.role in BLOCKED for a in spec.axes}
         for loop in reversed(closed):
             if loop.spec and loop.spec.role not in BLOCKED:
                 line = self.places.over(loop, line, not blocks.isdisjoint(loop.spec.axes))
@@ -308,7 +307,7 @@ class Writer(Statements):
         """States of an innermost loop: their declarations, its pragma, what is done with them after."""
         before = [statements.begun(limit) for limit in limits]
         after = [statements.ended(limit, self.places) for limit in limits]
-        clauses: dict[str, list[str]] = {}
+        clauses = dict[str, list[str]]()
         for limit in limits:
             for name, c in zip(limit.ends, ("min", "max"), strict=True):
                 clauses.setdefault(c, []).append(name)
