@@ -19,11 +19,14 @@ from ge2.base.compiler import Library, library
 from ge2.base.config import config
 from ge2.base.detect import toolchain
 from ge2.targets.c import linked
+from ge2.targets.c.emit.file import EACH_TYPE
 from ge2.targets.c.launcher import make_launcher
 from tests.exhaustive import SAMPLING
 
 needs_compiler = pytest.mark.skipif(toolchain() is None, reason="no C compiler")
 
+TYPES = re.compile(r"#define GE2_(SOME_TYPES|HAS_\w+)")
+HEADER = re.compile(r'#include "ge2/(\w+)\.h"')
 COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 # of a large file
 PART = re.compile(r"^(?:#(?:if|endif).*|GE2_SOONER)$|^GE2_SHARED void \w+\([^)]*\);$", re.MULTILINE)
@@ -60,6 +63,8 @@ class Together:
     """The file in the making."""
 
     count: int = 0
+    types: dict[str, None] = field(default_factory=dict)  # lines that say which headers have
+    every: bool = False  # whether a program has the functions of all of them
     head: dict[str, None] = field(default_factory=dict)  # includes, then what products need
     products: dict[str, None] = field(default_factory=dict)
     kernels: dict[str, str] = field(default_factory=dict)  # by text without their name
@@ -92,13 +97,18 @@ class Together:
                 )
         for line in FUNCTION.sub("", text).splitlines():
             place = self.head if line.startswith("#") else self.products
+            place = self.types if TYPES.match(line) else place
             place.update({line: None} if line.strip() else {})
+        self.every |= "GE2_SOME_TYPES" not in text and not EACH_TYPE.isdisjoint(
+            HEADER.findall(text)
+        )
         self.count += 1
         return Part(self, self.count - 1, f"{id(self)}-{self.count}")
 
     def text(self) -> str:
         kernels = [text.replace(" (", f" {name}(", 1) for text, name in self.kernels.items()]
-        return "\n".join([*self.head, *self.products, *kernels, *self.runs, "int ge2_run;"])
+        types = () if self.every else self.types
+        return "\n".join([*types, *self.head, *self.products, *kernels, *self.runs, "int ge2_run;"])
 
     @property
     def library(self) -> Library:

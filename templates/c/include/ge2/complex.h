@@ -17,9 +17,11 @@
         if (left & 1) y = any ? ge2_mul_##t(y, x) : x, any = 1; \
     }
 
+GE2_FN float _Complex ge2_complex_f32(float a, float b) { return __builtin_complex(a, b); }
+GE2_FN double _Complex ge2_complex_f64(double a, double b) { return __builtin_complex(a, b); }
+
 /* t: suffix; T: the type; r: suffix of the parts; F: their type; L: f where the C library's names end in it. */
 #define GE2_COMPLEX(t, T, r, F, L, U) \
-    GE2_FN T ge2_complex_##r(F a, F b) { return __builtin_complex(a, b); } \
     GE2_FN F ge2_real_##t(T x) { return __real__ x; } \
     GE2_FN F ge2_imag_##t(T x) { return __imag__ x; } \
     GE2_FN T ge2_conj_##t(T x) { return ge2_complex_##r(__real__ x, ge2_flipped_##r(__imag__ x)); } \
