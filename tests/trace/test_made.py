@@ -264,7 +264,8 @@ def test_names_that_a_module_has_imported_are_traced_and_given_back() -> None:
 
 def repeated(x: Any) -> Any:
     i = np.argmin(x)
-    y, z, rows = np.tile([1.0, 2.0], 2), np.repeat(1.5, 4), np.indices((2, 3)).reshape(2, -1).T
+    y, z = np.tile([1.0, 2.0], 2), np.repeat(1.5, 4)
+    rows = np.indices(n for n in (2, 3)).reshape(2, -1).T
     y[i], z[i], rows[:, 1] = x[0], x[1], i
     return y, z, rows, np.tri(3)[i], np.diag([1, 2, 3])[i], np.logspace(0, 1, 3)[i]
 
