@@ -450,7 +450,7 @@ def indices(dimensions: Any, dtype: Any = int, sparse: bool = False) -> Any:
     """The indices along each axis of that shape, stacked, or a tuple if
     `sparse`, as `numpy.indices`.
     """
-    shape, dtype = as_shape(dimensions), as_dtype(dtype)
+    shape, dtype = as_shape(tuple(dimensions)), as_dtype(dtype)
     if dtype == BOOL:
         only_two(max(shape, default=0), "indices")
     if sparse:

@@ -328,27 +328,13 @@ def of_math(name: str, args: list[str]) -> str:
 def of_numpy(
     name: str, found: Expression, call: ast.Call, args: list[str], use: str, label: str
 ) -> str:
-    """The fix for a function of NumPy's, which does not ask what its
-    arguments are, or only the first.
-    """
-    object = call.args[0] if call.args else None
+    """The fix for a function of NumPy's, which asks what its first argument is at most."""
     args = [found.text(a, "x") for a in call.args]
     if name in ("array", "asarray", "asanyarray", "ascontiguousarray", "stack", "float_"):
-        made = isinstance(object, ast.List | ast.Tuple | ast.ListComp)
-        if made and not any(
-            isinstance(e, ast.List | ast.Tuple) for e in getattr(object, "elts", ())
-        ):
-            return f"np.stack({args[0]}), or ge2.numpy.{name}, which takes lists of traced values"
         return f"ge2.numpy.{name}({args[0] if args else 'x'}), which takes traced values and lists of them"
     sized = name in SHAPES and use in ("int", "array") and (name == "arange" or use == "int")
     if sized or name in SIZED:
         return of_size(label)
-    takes = name not in SHAPES and name in gnp.__all__
-    if takes and any(isinstance(a, ast.List | ast.Tuple) for a in call.args):
-        listed = [isinstance(a, ast.List | ast.Tuple) for a in call.args]
-        stacked = [f"np.stack({a})" if ls else a for a, ls in zip(args, listed, strict=True)]
-        named = [found.text(k, "x") for k in call.keywords]
-        return f"np.{name}({', '.join([*stacked, *named])})"
     if name not in gnp.__all__ or name in gnp.rare.PASSED:
         return ""
     args = [*args, *[found.text(k, "x") for k in call.keywords]]
@@ -587,9 +573,10 @@ def branch(found: Expression, outer: ast.AST, test: ast.AST, use: str) -> str:
     if isinstance(outer, ast.While):
         return f"ge2.lax.while_loop(lambda x: {whole}, lambda x: body, x)"
     if isinstance(outer, ast.IfExp):
-        return (
-            f"np.where({condition}, {found.text(outer.body, 'a')}, {found.text(outer.orelse, 'b')})"
-        )
+        a, b = found.text(outer.body, "a"), found.text(outer.orelse, "b")
+        return f"np.where({condition}, {a}, {b})"
+    if assigned := of_assignment(outer, condition):
+        return assigned
     checks = isinstance(outer, ast.If) and isinstance(outer.body[-1], ast.Raise)
     if checks or isinstance(outer, ast.Assert):
         it = "check" if checks else "assert"
@@ -597,3 +584,17 @@ def branch(found: Expression, outer: ast.AST, test: ast.AST, use: str) -> str:
     if isinstance(outer, ast.comprehension):
         return f"np.where({condition}, x, 0): how many are left would not be known"
     return f"np.where({condition}, a, b), or ge2.lax.cond({whole}, f, g, x)"
+
+
+def of_assignment(outer: ast.AST, condition: str) -> str:
+    """`if c: y[i] = v` as one assignment: of what the other branch assigns, or of what is there."""
+    match outer:
+        case ast.If(body=[ast.Assign([target], value)], orelse=[]):
+            other: ast.expr = target
+        case ast.If(body=[ast.Assign([target], value)], orelse=[ast.Assign([same], other)]):
+            if ast.unparse(same) != ast.unparse(target):
+                return ""
+        case _:
+            return ""
+    place, a, b = map(ast.unparse, (target, value, other))
+    return f"{place} = np.where({condition}, {a}, {b})" if len(place + a + b) <= 80 else ""

@@ -17,6 +17,7 @@ from ge2.base.errors import (
     Ge2Error,
     InputError,
     TraceError,
+    TracerArrayConversionError,
     TypeRuleError,
     VerifyError,
 )
@@ -398,11 +399,19 @@ def called(
         raise
 
 
+WITHOUT_ITERATORS = (
+    "the operation on the arrays as a whole; or for i in np.ndindex(x.shape): y[i] = f(x[i])"
+)
+
+
 def hidden_by(error: Exception, trace: Trace) -> Exception | None:
     """The error of ours that one of NumPy's or CuPy's stands for, if there is one."""
     text = str(error)
     if type(error) is TypeError and trace.refused is not None and ", traced " in text:
         return trace.refused()  # `np.zeros(n)`
+    if type(error) is TypeError and text.startswith("Iterator operand"):
+        what = "np.nditer goes through arrays in memory, where traced ones are not"
+        return TracerArrayConversionError(what, where=last_line(error), fix=WITHOUT_ITERATORS)
     if isinstance(error, TypeError) and "cupy" in text and "Tracer" in text:
         what = "a function of CuPy's own, as cupy.matmul is, cannot take a traced value"
         fix = (

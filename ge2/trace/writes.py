@@ -326,6 +326,7 @@ EMPTY: Final = (
 GIVEN: Final = (
     "array", "asarray", "asanyarray", "ascontiguousarray", "eye", "identity", "arange", "linspace",
     "logspace", "geomspace", "indices", "tri", "fromfunction", "meshgrid", "tile", "repeat", "diag",
+    "asfortranarray", "require", "ndenumerate",
 )  # fmt: skip
 JOINERS: Final = ("r_", "c_")
 HOMES: Final = (np, np.linalg, np.fft)  # of functions that are to take lists of traced values

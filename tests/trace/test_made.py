@@ -22,6 +22,7 @@ from ge2.errors import (
     ArgumentError,
     InPlaceError,
     InputError,
+    TracerArrayConversionError,
     TracerBoolConversionError,
     TracerIntegerConversionError,
 )
@@ -264,7 +265,8 @@ def test_names_that_a_module_has_imported_are_traced_and_given_back() -> None:
 
 def repeated(x: Any) -> Any:
     i = np.argmin(x)
-    y, z, rows = np.tile([1.0, 2.0], 2), np.repeat(1.5, 4), np.indices((2, 3)).reshape(2, -1).T
+    y, z = np.tile([1.0, 2.0], 2), np.repeat(1.5, 4)
+    rows = np.indices(n for n in (2, 3)).reshape(2, -1).T
     y[i], z[i], rows[:, 1] = x[0], x[1], i
     return y, z, rows, np.tri(3)[i], np.diag([1, 2, 3])[i], np.logspace(0, 1, 3)[i]
 
@@ -375,3 +377,20 @@ def test_what_lies_otherwise_in_memory_is_refused_and_windows_are_not_written() 
     for strides in ((-8, 8), (4, 8)):
         with pytest.raises(ArgumentError, match="between its elements"):
             ge2.jit(lambda x, s=strides: as_strided(x, (2, 2), s))(X)
+
+
+def counted(x: Any) -> Any:
+    return sum(value * (place[0] + 1) for place, value in np.ndenumerate(x))
+
+
+def test_elements_are_counted_and_iterators_are_refused_by_name() -> None:
+    same(ge2.jit(counted)(X), counted(X))
+
+    def iterated(x: Any) -> Any:
+        walk = np.nditer([x, None])
+        for a, b in walk:
+            b[...] = a + 1
+        return walk.operands[1]
+
+    with pytest.raises(TracerArrayConversionError, match=r"nditer(.|\n)*in iterated(.|\n)*ndindex"):
+        ge2.jit(iterated)(X)
