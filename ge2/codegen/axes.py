@@ -479,7 +479,7 @@ class Axes:
         inside = math.prod(self.sizes[a] for a in order[order.index(longer) + 1 :])
         near = all(abs(s.get(longer, 0)) <= tuning.few for s in self.strides.values())
         full = self.sizes[longer] >= tuning.lanes
-        return longer if full and near and inside < tuning.few else self.lane
+        return longer if full and near and inside <= tuning.around else self.lane
 
     def writes_out(self, loop: Loop) -> bool:
         """True if all loops within have so few iterations that the compiler writes them out."""

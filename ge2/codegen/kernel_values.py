@@ -148,6 +148,7 @@ class Nests:
         4  # the most bytes of elements that vectors gather from, or spread to, short rows
     )
     near: int = 16  # the most bytes between elements of a vector that are said in the text
+    around: int = 3  # the most elements of rows around which vectors go where they are folded
     short: int = 16  # the largest inner axis whose size is a constant of the source
 
 

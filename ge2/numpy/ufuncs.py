@@ -41,6 +41,7 @@ from ge2.numpy.promotion import (
 from ge2.numpy.shapes import moveaxis
 
 Function = Callable[..., Any]
+REDUCED = frozenset((np.add, np.multiply, np.maximum, np.minimum))
 FEW = 64  # elements up to which a function that is not associative is applied one after another
 
 
@@ -290,16 +291,48 @@ def of_slices(ufunc: np.ufunc) -> Function:
             raise OutOfBoundsError(
                 f"index {starts.max()} out-of-bounds in {name} [0, {n})", where=here()
             )
-        ends = np.append(starts, n)[1:]
-        lengths = np.maximum(ends - starts - 1, 0)
-        segment = np.repeat(np.arange(len(starts)), lengths)
-        places = [np.arange(a + 1, b) for a, b in zip(starts, ends, strict=True)]
-        y = getitem(line, starts)
-        if len(segment):
-            y = combined(ufunc, y, segment, getitem(line, np.concatenate(places)))
-        return moveaxis(y, 0, at)
+        y = of_equal_slices(ufunc, line, starts)
+        return moveaxis(of_known_slices(ufunc, line, starts) if y is None else y, 0, at)
 
     return reduceat
+
+
+def of_equal_slices(ufunc: np.ufunc, line: Any, starts: np.ndarray) -> Any:
+    """Of slices of one length along the first axis, but for the last: rows that are reduced. None for
+    others, and for what is reduced by no operation.
+    """
+    n, *rest = type_of(line).shape
+    steps = np.diff(starts) if len(starts) > 1 else n - starts
+    if ufunc not in REDUCED or not len(starts) or steps[0] < 1 or (steps != steps[0]).any():
+        return None
+    reduce, first, length = method_of(ufunc, "reduce"), int(starts[0]), int(steps[0])
+    count = len(starts) - int(n - starts[-1] != length)
+    rows = getitem(line, slice(first, first + count * length))
+    y = reduce(reshape(rows, (count, length, *rest)), axis=1)
+    if count == len(starts):
+        return y
+    last = reduce(getitem(line, slice(int(starts[-1]), n)), axis=0)
+    return concatenate([y, reshape(last, (1, *rest))])
+
+
+def of_known_slices(ufunc: np.ufunc, line: Any, starts: np.ndarray) -> Any:
+    """Of any slices along the first axis. Where each begins before the next, every element from the
+    first slice on is taken as it lies; those that begin one, which are there already, go to a
+    further place that is dropped.
+    """
+    n, m = type_of(line).shape[0], len(starts)
+    ends, y = np.append(starts, n)[1:], getitem(line, starts)
+    if (ends - starts <= 1).all():
+        return y
+    if (ends > starts).all():
+        segment = np.repeat(np.arange(m), ends - starts)
+        segment[starts - starts[0]] = m
+        longer = concatenate([y, getitem(line, slice(0, 1))])
+        rest = getitem(line, slice(int(starts[0]), n))
+        return getitem(combined(ufunc, longer, segment, rest), slice(0, m))
+    segment = np.repeat(np.arange(m), np.maximum(ends - starts - 1, 0))
+    places = [np.arange(a + 1, b) for a, b in zip(starts, ends, strict=True)]
+    return combined(ufunc, y, segment, getitem(line, np.concatenate(places)))
 
 
 def of_traced_slices(ufunc: np.ufunc, line: Any, indices: Any) -> Any:

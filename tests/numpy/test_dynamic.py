@@ -264,3 +264,42 @@ def test_slices_between_traced_indices_are_reduced(ufunc: np.ufunc, starts: list
 def test_traced_indices_of_slices_rise_and_are_inside(starts: list[int]) -> None:
     with config.using(executor="c"), pytest.raises(IndexError):
         ge2.jit(np.add.reduceat)(np.arange(12.0), np.array(starts))
+
+
+@pytest.mark.parametrize("ufunc", [np.add, np.multiply, np.maximum, np.logical_or, np.subtract])
+@pytest.mark.parametrize("dtype", ["f8", "f4", "i4", "u1", "?"])
+def test_reduceat_of_known_slices(ufunc, dtype, rng):
+    """Slices of one length are rows of a matrix, the last one may be shorter; others are summed as
+    they lie, or from wherever they begin.
+    """
+    known = (
+        [0, 8, 16],
+        [0, 8, 16, 20],
+        [3, 6, 9],
+        [5],
+        [0, 1, 2],
+        [23],
+        [0, 5, 5, 9],
+        [9, 3, 7],
+        [1, 7, 8, 20],
+        [0, 12],
+    )
+    for shape, axis in (((24,), 0), ((24, 3), 0), ((4, 24), 1)):
+        x = (rng.normal(size=shape) * 3).astype(dtype)
+        if dtype == "f8":
+            x[rng.random(shape) < 0.1] = np.nan
+        for starts in known:
+            try:
+                wanted = ufunc.reduceat(x, starts, axis=axis)
+            except TypeError:  # bools are not subtracted
+                continue
+            y = ge2.jit(lambda x, i=starts, n=axis: ufunc.reduceat(x, np.array(i), axis=n))(x)
+            assert y.dtype == wanted.dtype
+            np.testing.assert_allclose(y, wanted, rtol=1e-5)
+
+
+def test_reduceat_of_equal_slices_is_one_kernel_without_indices(rng):
+    x = rng.normal(size=4000)
+    compiled = ge2.jit(lambda x: np.add.reduceat(x, np.arange(0, 4000, 8)))
+    assert [k.name.split("_")[0] for k in compiled.lower(x).kernels] == ["reduce"]
+    np.testing.assert_allclose(compiled(x), np.add.reduceat(x, np.arange(0, 4000, 8)), 1e-12)

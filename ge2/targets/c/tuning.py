@@ -26,6 +26,9 @@ class Regions:
     tasks: int = 64  # of a sum that has partial results, at most
     stack: int = 4096  # elements of an array on the stack, at most
     few: int = 8  # rounds of a loop that are not worth a vector
+    # rounds of a loop within vectors up to which gcc is told to write it out, and extremes have no
+    # branch: gcc 12 makes no vectors, or slow ones, of more
+    brief: int = 3
     # operations for each element that is not beside the one before, below which its loop has no
     # vectors: gcc took 1.0 s for two loops over columns of bytes, which were no quicker
     scattered: int = 4

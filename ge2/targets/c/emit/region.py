@@ -196,8 +196,8 @@ class Writer(Statements):
         assert spec is not None
         a = spec.axes[0]
         local = [w for w in loop.works if w.kind == "fold" and not w.over.isdisjoint(spec.axes)]
-        within = any(map(self.written_out, loop.path[:-1]))
-        unroll = f"#pragma GCC unroll {self.axes.sizes[a]}" if within else ""
+        within, brief = any(map(self.written_out, loop.path[:-1])), self.is_brief(loop)
+        unroll = f"#pragma GCC unroll {self.axes.sizes[a]}" if brief else ""
         if not (loop.innermost or self.written_out(loop)):
             return [For(letter, begin, end, tuple(self.inside(loop)), unroll)]
         few = a in self.axes.constant and spec.role == "whole"
@@ -206,7 +206,7 @@ class Writer(Statements):
         simd = vectorises(loop.works) and not (few and short)
         simd = simd and (bool(local) or not loop.innermost or not self.scattered(loop, a))
         flags, checks = self.nan_flags(local) if simd else ([], [])
-        if within and few:
+        if brief and self.axes.sizes[a] > 2:  # of two gcc sees by itself which comes first
             flags, checks = self.nan_places(local, loop)
         limits = statements.limits(loop.works, self.places)
         long = loop.innermost and self.axes.sizes[a] >= self.tuning.screened
@@ -271,6 +271,11 @@ class Writer(Statements):
             return False
         return self.axes.writes_out(loop)
 
+    def is_brief(self, loop: Loop) -> bool:
+        """True of a loop of very few rounds within one that has vectors."""
+        size = self.axes.sizes[loop.spec.axes[0]] if loop.spec else 0
+        return 0 < size <= self.tuning.brief and any(map(self.written_out, loop.path[:-1]))
+
     # -- reductions
 
     def begin(self, w: Work, loop: Loop) -> list[Stage]:
@@ -329,9 +334,7 @@ class Writer(Statements):
         return before, f"#pragma omp simd{text}" if simd else "", after
 
     def nan_flags(self, local: Sequence[Work]) -> tuple[list[Text], list[Text]]:
-        """Extremes of floats that are taken as if there were no NaN,
-        which is looked for beside them.
-        """
+        """Extremes of floats that are taken as if there were no NaN, which is looked for beside them."""
         before: list[Text] = []
         after: list[Text] = []
         for w in filter(apart, local):
@@ -344,10 +347,10 @@ class Writer(Statements):
         return before, after
 
     def nan_places(self, local: Sequence[Work], loop: Loop) -> tuple[list[Text], list[Text]]:
-        """The first place of a NaN beside that of an extreme, in a short loop in one that has vectors."""
+        """The first place of a NaN beside that of an extreme, in a brief loop."""
         before, after = list[Text](), list[Text]()
         for w in local:
-            assert w.y is not None
+            assert w.y is not None and loop.spec is not None
             floats = gathers_index(w) and w.xs[0].dtype in REAL
             if floats and not (self.homes[w.y].dims or self.carried(w, loop)):
                 name, index = f"{label(w.y.name)}_nan", f"{self.state(w)}.index"
@@ -357,9 +360,7 @@ class Writer(Statements):
         return before, after
 
     def carried(self, w: Work, loop: Loop) -> bool:
-        """True if the state enters the loop with what earlier
-        iterations of an outer loop left in it.
-        """
+        """True if the state enters the loop with what earlier ones of an outer loop left in it."""
         assert w.y is not None
         return self.homes[w.y].first is not loop
 
@@ -596,5 +597,5 @@ class Writer(Statements):
         if self.sought[1]:
             own = w is self.sought[0]
             return met(w, self.state(w), name, value, index) if own else []
-        steady = w.home is not None and any(map(self.written_out, w.home.path[:-1]))
+        steady = w.home is not None and self.is_brief(w.home)
         return [Text(taken_in(w, name, value, index, steady), comment)]
