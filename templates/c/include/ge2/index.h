@@ -56,6 +56,7 @@ static __attribute__((unused, noinline, cold)) void ge2_index_fails(
         const ge2_services *lib) { \
         int outside = 0; \
         if (step != 1) { \
+            _Pragma("omp simd reduction(| : outside)") \
             for (int64_t i = 0; i < n; i++) outside |= ge2_index_is_outside_##t(x[i * step], size); \
         } else if (n > GE2_INDICES_SHARED && threads > 1) { \
             int *const found = &outside; \
