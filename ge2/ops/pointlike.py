@@ -259,6 +259,8 @@ CALL = re.compile(r"\b([A-Za-z_]\w*)((?:\$t\w*)?)(?:<-?\w+>)?\s*\(")
 COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
 DEFINE = re.compile(r"^[ \t]*#[ \t]*define (\w+)\(([^)]*)\)(.*)$", re.MULTILINE)
 OURS = re.compile(r"\bge2_\w+")
+# a macro of a header in C that is called for a type, where a source needs that
+OF_A_TYPE = re.compile(r"(?<!define )\bGE2_FOR\((\w+), *")
 LONGEST = 1000  # characters of the arguments of a macro
 # ISO C 9899:1999, 7.12, and what CUDA has beside it; each is there with an f, too
 MATH = (
@@ -296,7 +298,7 @@ def defined(target: str) -> frozenset[str]:
     folders = folder(target), templates("include", "ge2")
     paths = (os.path.join(each, name) for each in folders for name in sorted(os.listdir(each)))
     text = "\n".join(Path(path).read_text("utf-8") for path in paths)
-    text = COMMENT.sub("", text.replace("\\\n", " "))
+    text = OF_A_TYPE.sub(r"\1(", COMMENT.sub("", text.replace("\\\n", " ")))
     macros = {m[1]: (m[2].replace(" ", "").split(","), m[3]) for m in DEFINE.finditer(text)}
     pieces = {n: m for n, m in macros.items() if pastes(n, macros, frozenset())}
     return frozenset(OURS.findall(DEFINE.sub("", text))) | frozenset(

@@ -401,9 +401,8 @@ class Writer(Statements):
             home, rest = self.homes[w.y], f"{label(w.y.name)}_rest"
             whole = self.state(w) + (self.places.at(home) if home.dims else "")
             before.append(Text(f"{state_type(w)} {rest} = {start(w)};"))
-            after.append(
-                Text(f"{whole} = ge2_compensated_{SUFFIX[state_dtype(w)]}({whole}, {rest});")
-            )
+            both = f"ge2_compensated_{SUFFIX[state_dtype(w)]}({whole}, {rest})"
+            after.append(Text(f"{whole} = {both};"))
         return before, after
 
     def state_at(self, w: Work) -> str:
