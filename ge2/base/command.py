@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from functools import cache as once
-from threading import Lock, Thread
+from threading import Lock, RLock, Thread
 from typing import TYPE_CHECKING, Any, Final, Protocol, final
 
 import numpy as np
@@ -39,13 +39,41 @@ TRIES: Final = 8  # of finding a new folder, which another process may take for 
 _swept: set[str] = set()
 
 
+# `tempfile` looks for its folder, and for names, once, under a lock of its own, which in a forked child
+# would be locked for ever if another thread had it: so a fork waits for who looks.
+_looking = RLock()
+
+
+def _before_fork() -> None:
+    _looking.acquire()
+
+
+def _after_fork_in_parent() -> None:
+    _looking.release()
+
+
+def _after_fork_in_child() -> None:
+    global _looking
+    _looking = RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_before_fork,
+        after_in_parent=_after_fork_in_parent,
+        after_in_child=_after_fork_in_child,
+    )
+
+
 @contextmanager
 def workplace() -> Iterator[str]:
     """A new folder of this user alone. OSError if there is no place for one."""
     import shutil
     import tempfile
 
-    sweep(tempfile.gettempdir())
+    with _looking:
+        parent = tempfile.gettempdir()
+    sweep(parent)
     folder, lock = _locked()
     try:
         yield folder
@@ -75,7 +103,8 @@ def _locked() -> tuple[str, int | None]:
     import tempfile
 
     for _ in range(TRIES):
-        folder = tempfile.mkdtemp(prefix=PREFIX)
+        with _looking:
+            folder = tempfile.mkdtemp(prefix=PREFIX)
         lock = _lock(folder, wait=True)
         if os.path.isdir(folder):
             return folder, lock

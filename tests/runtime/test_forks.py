@@ -124,3 +124,32 @@ def test_the_collector_runs_in_a_child_of_a_process_that_had_it_rest():
 def test_texts_are_rendered_in_a_child_that_was_forked_meanwhile():
     with environment._rendering:
         assert in_a_child(lambda: environment._rendering.acquire(timeout=1))
+
+
+def test_no_thread_is_looking_for_a_folder_when_another_forks(monkeypatch, tmp_path):
+    """`tempfile` does so once, under a lock of its own."""
+    import tempfile
+    from threading import Event, Thread
+
+    from ge2.base.command import workplace
+
+    looks, default = Event(), tempfile._get_default_tempdir
+
+    def slowly():
+        looks.set()
+        stop.wait(1)
+        return default()
+
+    stop = Event()
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(tempfile, "_get_default_tempdir", slowly)
+
+    def make():
+        with workplace() as folder:
+            return os.path.isdir(folder)
+
+    other = Thread(target=make)
+    other.start()
+    assert looks.wait(10)
+    assert in_a_child(make)
+    other.join()
