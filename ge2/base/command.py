@@ -40,7 +40,8 @@ _swept: set[str] = set()
 
 
 # `tempfile` looks for its folder, and for names, once, under a lock of its own, which in a forked child
-# would be locked for ever if another thread had it: so a fork waits for who looks.
+# would be locked for ever if another thread had it: so a fork waits for who looks. (The lock of Jinja's in
+# `codegen/environment.py` is alike; a warm call loads that, and is not to load this file.)
 _looking = RLock()
 
 

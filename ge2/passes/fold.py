@@ -419,7 +419,7 @@ class Tiles:
         return shape == self.shape and aligned and all(s == 1 for s in step)
 
     def last(self, start: Dims, count: int) -> Atom | None:
-        """What the last of the first `count` writes to a part wrote."""
+        """The value of a part after the first `count` writes; None if none of them is to it."""
         return next((u for k, u in reversed(self.parts.get(start, [])) if k < count), None)
 
 

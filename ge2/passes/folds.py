@@ -529,7 +529,8 @@ def summed_squares(eqn: Eqn, makers: Makers, fusion: Fusion) -> tuple[Var, list[
     factors = operands(makers, eqn.inputs[0], SQUARE) or operands(makers, eqn.inputs[0], MUL)
     if not factors or factors[0] is not factors[-1] or eqn.outs[0].type.dtype in HALF:
         return None
-    if (parts := shifted(eqn, makers, factors[0])) is None:
+    parts = shifted(eqn, makers, factors[0]) or shifted(eqn, makers, factors[0], turned=True)
+    if parts is None:
         return None
     sum_of = total_of_mean(makers, parts[1], folded(eqn))
     total = None if sum_of is None else makers.get(sum_of)
@@ -539,9 +540,12 @@ def summed_squares(eqn: Eqn, makers: Makers, fusion: Fusion) -> tuple[Var, list[
     return total.outs[0], [replace(eqn, op=op, inputs=total.inputs)]
 
 
-def shifted(eqn: Eqn, makers: Makers, apart: Atom) -> tuple[Atom, Atom] | None:
-    """x and m, of x - m, where m is repeated along the axes that an equation folds."""
+def shifted(
+    eqn: Eqn, makers: Makers, apart: Atom, turned: bool = False
+) -> tuple[Atom, Atom] | None:
+    """x and m, of x - m, or m - x if `turned`, where m is repeated along the axes that are folded."""
     pair = operands(makers, apart, SUB)
+    pair = pair[::-1] if turned else pair
     if not pair or (seen := unspread(makers, *pair)) is None:
         return None
     m, dims = seen
@@ -552,8 +556,13 @@ def shifted(eqn: Eqn, makers: Makers, apart: Atom) -> tuple[Atom, Atom] | None:
 def total_of_mean(makers: Makers, m: Atom, count: int) -> Atom | None:
     """The sum of so many elements that a mean is of, which may have had axes of one element."""
     mean = unshaped(makers, m)
-    for op, by in ((DIV, count), (MUL, 1 / count)):
-        pair = operands(makers, mean, op)
+    of_products = operands(makers, mean, MUL)
+    ways = (
+        (operands(makers, mean, DIV), count),
+        (of_products, 1 / count),
+        (of_products[::-1], 1 / count),
+    )
+    for pair, by in ways:
         if pair and isinstance(pair[1], Literal) and pair[1].value == m.type.dtype.type(by):
             total = unshaped(makers, pair[0])
             return total if total.type.shape == m.type.shape else None

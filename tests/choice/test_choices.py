@@ -440,3 +440,16 @@ def test_rows_decide_among_kernels_of_tensor_cores(
     graph = ge2.make_jaxpr(layer)(*types).graph
     executable = compile_graph(graph, device=OfflineDevice(device))
     assert [each.choice.family.name for each in executable.kernels if each.choice][-1] == family
+
+
+def test_a_fold_whose_rows_blocks_share_takes_as_long_as_its_bytes() -> None:
+    """However few columns it has."""
+
+    def predicted(rows: int, columns: int) -> float:
+        f = lambda x: (x.sum(0), x.max(0) * 2)  # noqa: E731
+        with config.using(executor="c"):
+            graph = ge2.make_jaxpr(f)(array(rows, columns)).graph
+            (kernel,) = compile_graph(graph, device=OfflineDevice(H200)).kernels
+        return kernel.choice.candidates[0].predicted or 0.0
+
+    assert 0 < predicted(1 << 16, 512) <= 1.1 * predicted(1 << 11, 1 << 14)

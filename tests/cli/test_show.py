@@ -326,3 +326,33 @@ def test_commands_name_a_function_alike():
             ]
         )
     assert found[1:] == found[:1] * (len(found) - 1)
+
+
+def test_arguments_are_where_jit_would_have_them(monkeypatch, tmp_path):
+    """On the GPU, if there is one, but where an executor or an architecture is asked for."""
+    from argparse import Namespace
+    from contextlib import nullcontext
+
+    import ge2
+    from ge2.cli import kernels
+
+    (tmp_path / "m.py").write_text("def f(x):\n    return x * 2\n")
+    put = []
+
+    def place(where):
+        return (lambda x: put.append(where) or x), nullcontext
+
+    monkeypatch.setattr(kernels, "usual", lambda: "cuda")
+    monkeypatch.setattr(kernels, "place", place)
+    for executor, arch, on_gpu in ((None, "", True), ("c", "", False), (None, "sm_90a", False)):
+        given = Namespace(
+            place=f"{tmp_path / 'm.py'}:f",
+            args=["f32[3]"],
+            grad=False,
+            vmap=None,
+            executor=executor,
+        )
+        look, _ = kernels.placed(given, arch)
+        assert look.on_gpu == on_gpu and put == (["cuda"] if on_gpu else [])
+        assert isinstance(look.args[0], ge2.ShapeDtypeStruct) != on_gpu
+        put.clear()

@@ -155,9 +155,6 @@ def in_order_of(graph: Graph, shared: set[Places]) -> Graph:
 # all blocks do together.
 
 
-APART: Final = Apart()
-
-
 def resident(graph: Graph, context: Context = NOTHING) -> Graph:
     """The graph with `resident` steps in place of loops and branches that are
     small, and of what is near.
@@ -180,7 +177,10 @@ class Sweep:
 
     def __init__(self, graph: Graph, rule: Rule, caps: Caps, steps: Steps) -> None:
         self.graph, self.rule, self.caps, self.steps = graph, rule, caps, steps
-        self.tuning, self.catalog = caps.limits.tuning.persistent, (CudaResident(steps), APART)
+        self.tuning, self.catalog = (
+            caps.limits.tuning.persistent,
+            (CudaResident(steps), Apart(steps)),
+        )
         self.read = {a for e in graph.eqns for a in e.inputs} | set(graph.outputs)
         # of loops and branches that stay launches
         loops = [e for e in graph.eqns if isinstance(e.op, CONTROL)]

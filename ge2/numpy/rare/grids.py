@@ -273,7 +273,7 @@ def as_strided(
 
 
 def steps_of(shape: Dims) -> list[int]:
-    """How many elements apart neighbours along each axis are, in C order."""
+    """The strides of an array in C order, in elements."""
     return [math.prod(shape[a + 1 :]) for a in range(len(shape))]
 
 

@@ -33,22 +33,22 @@ class Rule:
 @final
 @record
 class RoundTimes:
-    """What rounds of a loop are predicted to take: seconds until the threads of a block have met, all
-    blocks have, the lanes of all have a product's sums, and a launch has followed another,
-    elementwise or one that folds; operations in a second, of a block and of all, and bytes that a block
-    reads again.
+    """The times that predictions of loops are made of: seconds of a barrier of a block, and of the
+    grid, of the sums of a product across blocks, and from one launch to the next, of which the
+    second folds or does not; operations in a second of a block and of the grid, and bytes of a matrix
+    that a block reads again.
     """
 
-    met: float = 0.15e-6
-    all_met: float = 1.15e-6
+    block_barrier: float = 0.15e-6
+    grid_barrier: float = 1.15e-6
     product: float = 1.1e-6
-    launched: float = 0.95e-6
-    folded: float = 1.4e-6
-    of_block: float = 45e9
-    of_all: float = 2.5e12
-    of_reads: float = 50e9
-    of_launch: float = 2  # operations that one of a launch's product counts as
-    surely: float = 0.9  # of the other's time that is predicted, for launches to be taken
+    launch: float = 0.95e-6
+    fold_launch: float = 1.4e-6
+    block_rate: float = 45e9
+    grid_rate: float = 2.5e12
+    read_rate: float = 50e9
+    launch_product: float = 2  # operations that one of a launched product counts as
+    margin: float = 0.9  # of the other's time that is predicted, for launches to be taken
 
 
 @final

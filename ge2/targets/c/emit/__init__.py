@@ -211,7 +211,7 @@ def taken_in(w: Work, state: str, value: str, index: str = "", steady: bool = Fa
     return merged(w, state, value, steady)
 
 
-def beside_nan(
+def taken_with_nan(
     w: Work, state: str, nan: str, value: str, index: str, comment: str
 ) -> tuple[Text, Text]:
     """The statements that take a float into the place of an extreme, and into that of the first NaN.

@@ -28,7 +28,6 @@ from ge2.targets.c.emit import (
     REAL,
     SUFFIX,
     apart,
-    beside_nan,
     by_parts,
     bytes_of,
     clause,
@@ -48,6 +47,7 @@ from ge2.targets.c.emit import (
     state_type,
     statements,
     taken_in,
+    taken_with_nan,
     vectorises,
     widens_bytes,
     wrapped,
@@ -585,7 +585,7 @@ class Writer(Statements):
             return by_parts(str(name), value, comment)
         if w in self.nans and gathers_index(w):
             index = self.places.index(next(iter(w.over)))
-            return [*beside_nan(w, self.state(w), self.nans[w], value, index, comment)]
+            return [*taken_with_nan(w, self.state(w), self.nans[w], value, index, comment)]
         if w in self.nans:
             assert name is not None
             nan = Text(f"{self.nans[w]} |= {value} != {value};")

@@ -44,7 +44,7 @@ from ge2.targets.cuda.kernels.products import (
     multiple,
 )
 from ge2.targets.cuda.limits import Chip
-from ge2.targets.cuda.persistent.steps import one_by_one
+from ge2.targets.cuda.persistent.steps import Steps, one_by_one
 from ge2.targets.cuda.products import Contraction
 from ge2.targets.cuda.products.tensor_cores import (
     OF_GROUPS,
@@ -473,6 +473,9 @@ class Apart(Cuda):
     # passes, and parts of them, that make one kernel of the steps
     joining: ClassVar[tuple[str, ...]] = ("resident", "epilogue")
 
+    def __init__(self, steps: Steps | None = None) -> None:
+        self.steps = steps  # of the pass that asks for predictions of loops
+
     def serves(self, op: Op) -> bool:
         return not is_contraction(op) or len(steps_of(op).before) == 1
 
@@ -485,7 +488,9 @@ class Apart(Cuda):
         """
         op, tuning = problem.op, caps.chip.tuning
         if isinstance(op, Resident):
-            return one_by_one(op, tuning.launches.recorded, tuning.persistent)
+            if self.steps is None:
+                return None
+            return one_by_one(op, tuning.launches.recorded, tuning.persistent, self.steps)
         if isinstance(op, FusedAttention | FusedBackward):
             return sum(product_and_rest(e, caps) for e in op.jaxpr.eqns)
         if not is_contraction(op):

@@ -39,6 +39,7 @@ from ge2.targets.cuda.persistent.nodes import (
     BARRIER,
     MEETING,
     Barrier,
+    Barriers,
     Branch,
     Branches,
     Choice,
@@ -53,10 +54,9 @@ from ge2.targets.cuda.persistent.nodes import (
     Rounds,
     Stage,
     Statement,
-    Waits,
+    barriers_of,
     named,
     threads,
-    waits_of,
 )
 from ge2.targets.cuda.persistent.plan import Plan
 from ge2.targets.cuda.persistent.reads import Folds, Handed
@@ -84,25 +84,25 @@ TAKEN: Final = (
 class Trial:
     """A persistent kernel for arrays in C order, which tells how much memory it takes.
 
-    `keeps`: threads of its block would keep a matrix, if they had room for it. `waits`: how often
-    threads do, where that is known.
+    `keeps`: threads of its block would keep a matrix, if they had room for it. `barriers`: those
+    that it passes, where they are known.
     """
 
     kernels: Kernels
     keeps: bool = False
-    waits: Waits | None = None
+    barriers: Barriers | None = None
 
     @staticmethod
     def in_block(graph: Graph, chip: Chip) -> Trial:
         """That of one block. Unwritten if no block does the graph."""
         writer = Writer(graph, *in_order(graph), chip)
-        return Trial(writer.kernels(), writer.asked, writer.waits)
+        return Trial(writer.kernels(), writer.asked, writer.barriers)
 
     @staticmethod
     def on_grid(graph: Graph, chip: Chip) -> Trial:
         """That of all blocks. Unwritten if no grid does the graph, or a library does it better."""
         writer, kernels = on_grid(graph, *in_order(graph), chip, Grid.of(graph, chip, True))
-        return Trial(kernels, waits=writer.waits)
+        return Trial(kernels, barriers=writer.barriers)
 
     @property
     def shared(self) -> int:
@@ -197,7 +197,7 @@ class Writer:
         self.looked: set[str] = set()  # arrays that some threads may still look at, to decide
         self.registers, self.spare = self.tuning.pieces if spare else 0, spare
         self.asked = False  # whether a matrix could be kept, given room
-        self.waits: Waits | None = None  # of threads, in all rounds
+        self.barriers: Barriers | None = None  # of threads, in all rounds
         for taken_ in TAKEN:
             self.plan.label(taken_)
 
@@ -234,7 +234,7 @@ class Writer:
         matrices += [line for t in tiles for line in (*t.head(), t.own(self.threads))]
         matrices += [line for k in self.kept for line in loading(k, self.reader)]
         matrices += [line for k in self.spread_out for line in k.loading(self.reader)]
-        self.waits = waits_of(nodes)
+        self.barriers = barriers_of(nodes)
         body = self.nodes(nodes)
         while body and body[-1] == BARRIER:
             body.pop()

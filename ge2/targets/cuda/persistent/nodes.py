@@ -151,29 +151,29 @@ Node = Level | Rounds | Choice
 
 @final
 @record
-class Waits:
-    """How often the threads of a block wait for each other, and how often all blocks do."""
+class Barriers:
+    """The barriers that a persistent kernel passes, in all rounds: of a block, and of the grid."""
 
     block: int = 0
     grid: int = 0
 
-    def __add__(self, other: Waits) -> Waits:
-        return Waits(self.block + other.block, self.grid + other.grid)
+    def __add__(self, other: Barriers) -> Barriers:
+        return Barriers(self.block + other.block, self.grid + other.grid)
 
-    def __mul__(self, times: int) -> Waits:
-        return Waits(self.block * times, self.grid * times)
+    def __mul__(self, times: int) -> Barriers:
+        return Barriers(self.block * times, self.grid * times)
 
 
-def waits_of(nodes: Sequence[Node]) -> Waits | None:
-    """How often threads wait in all rounds; None where a number on the GPU decides how many there
-    are, or which branch is taken.
+def barriers_of(nodes: Sequence[Node]) -> Barriers | None:
+    """The barriers of nodes; None where a number on the GPU decides how many rounds there are, or which
+    branch is taken.
     """
-    found = Waits()
+    found = Barriers()
     for node in nodes:
         if isinstance(node, Level):
-            found += Waits(0, 1) if node.wait else Waits(1, 0)
+            found += Barriers(0, 1) if node.wait else Barriers(1, 0)
             continue
-        inner = waits_of(node.body) if isinstance(node, Rounds) and node.length else None
+        inner = barriers_of(node.body) if isinstance(node, Rounds) and node.length else None
         if inner is None:
             return None
         found += inner * node.length  # type: ignore[union-attr]

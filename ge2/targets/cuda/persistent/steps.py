@@ -42,10 +42,10 @@ from ge2.passes.moves_inside import moves_inside
 from ge2.passes.take_to_mask import Index
 from ge2.targets.cuda.limits import Chip
 from ge2.targets.cuda.persistent import Trial
-from ge2.targets.cuda.persistent.nodes import FOLDS, Unwritten, Waits
+from ge2.targets.cuda.persistent.nodes import FOLDS, Barriers, Unwritten
 from ge2.targets.cuda.persistent.rows import split
 from ge2.targets.cuda.persistent.values import POINTS, spoken
-from ge2.targets.cuda.tuning import Persistent, RoundTimes, Rule
+from ge2.targets.cuda.tuning import Persistent, Rule
 from ge2.trace.stage import strong_op
 
 CONTROL: Final = (ScanLoop, WhileLoop, Cond)
@@ -61,6 +61,7 @@ class Steps:
 
     def __init__(self) -> None:
         self._known: dict[Eqn, list[Eqn] | Unwritten] = {}
+        self._fused: dict[int, tuple[Graph, Sequence[Eqn]]] = {}  # by the identity of a body
 
     def flat(self, eqn: Eqn, depth: int) -> list[Eqn]:
         """A step without regions, loops within each other `depth` at most; Python numbers may go
@@ -76,8 +77,15 @@ class Steps:
             raise found
         return found
 
+    def fused(self, body: Graph) -> Sequence[Eqn]:
+        """The steps of a loop's round as they are launched."""
+        if id(body) not in self._fused:
+            self._fused[id(body)] = body, moves_inside(fuse(body, ROUND)).eqns
+        return self._fused[id(body)][1]
+
     def clear(self) -> None:
         self._known.clear()
+        self._fused.clear()
 
 
 # ------------------------------------------------------------------------------- without regions
@@ -252,11 +260,11 @@ def count(eqns: Sequence[Eqn]) -> int:
 
 def together(op: Resident, fit: Fit, chip: Chip) -> float | None:
     """The predicted seconds of steps as one kernel; None where rounds are not counted."""
-    tuning, waits = chip.tuning.persistent, fit.waits
-    if waits is None:
+    tuning, barriers = chip.tuning.persistent, fit.barriers
+    if barriers is None:
         return None
     times, each = tuning.prediction, -(-op.rows // chip.multiprocessors) if op.rows else 1
-    met = waits.grid * times.all_met + waits.block * times.met
+    met = barriers.grid * times.grid_barrier + barriers.block * times.block_barrier
     eqns = op.graph.eqns if fit.part is None else fit.part.eqns
     seconds = by_all_blocks if op.grid else by_block
     return met + each * sum(seconds(e, tuning) for e in eqns)
@@ -266,11 +274,11 @@ def by_all_blocks(eqn: Eqn, tuning: Persistent) -> float:
     """The seconds of a step beside waiting, in all rounds: all blocks keep parts of matrices."""
     times, rule, op = tuning.prediction, tuning.grid, eqn.op
     if not isinstance(op, ScanLoop):
-        return operations(spread([eqn]), rule) / times.of_all
+        return operations(spread([eqn]), rule) / times.grid_rate
     eqns = spread(op.body.eqns)
     inner = sum(by_all_blocks(e, tuning) for e in eqns if isinstance(e.op, ScanLoop))
     products = sum(isinstance(e.op, DotGeneral) and e.outs[0].type.size > 1 for e in eqns)
-    done = operations(eqns, rule, constants(op, op.body)) / times.of_all
+    done = operations(eqns, rule, constants(op, op.body)) / times.grid_rate
     return op.length * (done + inner + products * times.product)
 
 
@@ -278,10 +286,10 @@ def by_block(eqn: Eqn, tuning: Persistent) -> float:
     """The same of one block, which reads a large matrix again where threads do not keep it."""
     times, op = tuning.prediction, eqn.op
     if not isinstance(op, ScanLoop):
-        return operations(spread([eqn]), tuning.block) / times.of_block
+        return operations(spread([eqn]), tuning.block) / times.block_rate
     eqns, same = spread(op.body.eqns), constants(op, op.body)
     inner = sum(by_block(e, tuning) for e in eqns if isinstance(e.op, ScanLoop))
-    done = operations(eqns, tuning.block) / times.of_block
+    done = operations(eqns, tuning.block) / times.block_rate
     read = [
         work(e) * a.type.dtype.itemsize
         for e in eqns
@@ -289,31 +297,33 @@ def by_block(eqn: Eqn, tuning: Persistent) -> float:
         for a in e.inputs
         if a in same and a.type.size >= tuning.matrix
     ]
-    return op.length * (done + inner + sum(read) / times.of_reads)
+    return op.length * (done + inner + sum(read) / times.read_rate)
 
 
-def one_by_one(op: Resident, most: int, tuning: Persistent) -> float | None:
+def one_by_one(op: Resident, most: int, tuning: Persistent, steps: Steps) -> float | None:
     """The predicted seconds of steps as launches, of which the host gives none while they run; None
     if it would: they are more than `most`, or a number on the GPU decides.
     """
-    launches, seconds = launched(op.graph.eqns, tuning.prediction)
-    return None if launches > most else seconds / tuning.prediction.surely
+    launches, seconds = launched(op.graph.eqns, tuning, steps)
+    return None if launches > most else seconds / tuning.prediction.margin
 
 
-def launched(eqns: Sequence[Eqn], times: RoundTimes) -> tuple[float, float]:
-    """How many launches equations are, infinitely many where that is not known, and their seconds."""
-    launches, seconds = 0.0, 0.0
+def launched(eqns: Sequence[Eqn], tuning: Persistent, steps: Steps) -> tuple[float, float]:
+    """The number of launches of equations, and their seconds; infinite where nobody knows, and for a
+    round that is too long for a persistent kernel.
+    """
+    times, launches, seconds = tuning.prediction, 0.0, 0.0
     for e in eqns:
-        if isinstance(e.op, ScanLoop):
-            inner = launched(moves_inside(fuse(e.op.body, ROUND)).eqns, times)
+        if isinstance(e.op, ScanLoop) and len(e.op.body.eqns) <= tuning.equations:
+            inner = launched(steps.fused(e.op.body), tuning, steps)
             launches, seconds = launches + e.op.length * inner[0], seconds + e.op.length * inner[1]
         elif isinstance(e.op, CONTROL):
             return math.inf, math.inf
         elif not e.op.is_view:
             inside = spread([e])
             folds = any(isinstance(each.op, (*FOLDS, DotGeneral)) for each in inside)
-            done = sum(work(each, times.of_launch) for each in inside)
-            seconds += (times.folded if folds else times.launched) + done / times.of_all
+            done = sum(work(each, times.launch_product) for each in inside)
+            seconds += (times.fold_launch if folds else times.launch) + done / times.grid_rate
             launches += 1
     return launches, seconds
 
@@ -325,12 +335,12 @@ def launched(eqns: Sequence[Eqn], times: RoundTimes) -> tuple[float, float]:
 @record
 class Fit:
     """Steps that one kernel may be: its graph, and that kernel for arrays in C order, unless blocks
-    share its rows; how often threads wait; and what a block does of each row, where they share them.
+    share its rows; the barriers that it passes; and what a block does of each row, where they share them.
     """
 
     body: Graph
     trial: Trial | None = None
-    waits: Waits | None = None
+    barriers: Barriers | None = None
     part: Graph | None = None
 
 
@@ -356,7 +366,7 @@ def roomy(body: Graph, trial: Trial, chip: Chip) -> Fit:
     if trial.shared > room:
         has, most = size_words(trial.shared), size_words(room)
         raise Unwritten(f"its values take {has} of shared memory, more than {most}")
-    return Fit(body, trial, trial.waits)
+    return Fit(body, trial, trial.barriers)
 
 
 def by_rows(body: Graph, rows: int, chip: Chip) -> Fit:
@@ -376,7 +386,7 @@ def by_rows(body: Graph, rows: int, chip: Chip) -> Fit:
         raise Unwritten(
             f"an iteration has {count_words(int(done))} operations of a block, more than {count_words(most)}"
         )
-    return Fit(body, waits=in_block(one, chip).waits, part=one)
+    return Fit(body, barriers=in_block(one, chip).barriers, part=one)
 
 
 def quick(eqn: Eqn, alone: int) -> None:

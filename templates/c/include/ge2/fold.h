@@ -42,21 +42,20 @@ GE2_FOR(GE2_BOUNDS, u64, uint64_t, 0, UINT64_MAX)
     GE2_FN ge2_indexed_##t ge2_argmin_##t(ge2_indexed_##t a, ge2_indexed_##t b) { \
         return ge2_before_##t(a, b, LESS(b.value, a.value), LESS(a.value, b.value)) ? b : a; \
     } \
-    /* of a state and the element after all of its own; selections, no branches */ \
-    GE2_FN ge2_indexed_##t ge2_later_##t(ge2_indexed_##t a, T value, int64_t index, int beyond) { \
-        const int wins = beyond | (a.index == INT64_MAX) | ((value != value) & (a.value == a.value)); \
+    /* of a state and the element after all of its own; selections, no branches. Of numbers: one that is none wins only if \
+       it comes first */ \
+    GE2_FN ge2_indexed_##t ge2_number_##t(ge2_indexed_##t a, T value, int64_t index, int beyond) { \
+        const int wins = beyond | (a.index == INT64_MAX); \
         return (ge2_indexed_##t){wins ? value : a.value, wins ? index : a.index}; \
+    } \
+    GE2_FN ge2_indexed_##t ge2_later_##t(ge2_indexed_##t a, T value, int64_t index, int beyond) { \
+        return ge2_number_##t(a, value, index, beyond | ((value != value) & (a.value == a.value))); \
     } \
     GE2_FN ge2_indexed_##t ge2_argmax_next_##t(ge2_indexed_##t a, T value, int64_t index) { \
         return ge2_later_##t(a, value, index, LESS(a.value, value)); \
     } \
     GE2_FN ge2_indexed_##t ge2_argmin_next_##t(ge2_indexed_##t a, T value, int64_t index) { \
         return ge2_later_##t(a, value, index, LESS(value, a.value)); \
-    } \
-    /* the same of numbers: one that is none wins only if it comes first */ \
-    GE2_FN ge2_indexed_##t ge2_number_##t(ge2_indexed_##t a, T value, int64_t index, int beyond) { \
-        const int wins = beyond | (a.index == INT64_MAX); \
-        return (ge2_indexed_##t){wins ? value : a.value, wins ? index : a.index}; \
     } \
     GE2_FN ge2_indexed_##t ge2_argmax_number_##t(ge2_indexed_##t a, T value, int64_t index) { \
         return ge2_number_##t(a, value, index, LESS(a.value, value)); \
