@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any, final
 
 import numpy as np
@@ -11,16 +12,19 @@ from ge2.base.errors import ShapeError
 from ge2.base.record import record
 from ge2.ir import (
     ArrayType,
+    Atom,
     Axes,
     Axis,
     Batched,
     Cotangents,
     Dims,
+    Eqn,
     Flags,
     Lowering,
     Op,
     Value,
     Values,
+    Var,
 )
 from ge2.ir.graph import FREE, SIMPLE
 
@@ -427,3 +431,34 @@ class Constant(Op):
 
     def batch(self, xs: Values, axes: Axes, size: int) -> Batched:
         return (self(),), (None,)
+
+
+# -------- What is known of values that count, and of views of them.
+
+
+def counts_along(makers: Mapping[Atom, Eqn], atom: Atom) -> int | None:
+    """The axis along which a value counts 0, 1, 2, ...; None if it does not."""
+    made = makers.get(atom) if isinstance(atom, Var) else None
+    if made is None:
+        return None
+    if isinstance(made.op, Iota):
+        return made.op.axis
+    inner = (
+        counts_along(makers, made.inputs[0])
+        if isinstance(made.op, BroadcastInDim | Reshape | Transpose)
+        else None
+    )
+    return None if inner is None else moved(made, inner)
+
+
+def moved(eqn: Eqn, axis: int) -> int | None:
+    """The axis of the result of a view that an axis of its input becomes."""
+    op, before, after = eqn.op, eqn.inputs[0].type.shape, eqn.outs[0].type.shape
+    if isinstance(op, BroadcastInDim):
+        return op.dims[axis]
+    if isinstance(op, Transpose):
+        return op.order.index(axis)
+    if [n for n in before if n != 1] != [n for n in after if n != 1] or before[axis] == 1:
+        return None
+    place = sum(n != 1 for n in before[:axis])
+    return [d for d, n in enumerate(after) if n != 1][place]

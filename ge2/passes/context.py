@@ -242,6 +242,8 @@ class Tuning:
     """The numbers of each pass.
 
     `columns`: of rows of which one element is read, up to which all are compared with its index;
+    `terms`: updates of a row, at most, of which a GPU compares each with all elements of the row,
+    `compared`: or elements of a row of more updates, by 4e9 comparisons in the time of sorting 4e6;
     `statistics`: elements of a sorted line up to which they are selected, and nothing is sorted.
     `joined`: parts among zeros whose sum is an array of them side by side; two that are not all of it
     are as well added.
@@ -278,6 +280,8 @@ class Tuning:
     products_outside: ProductsOutside = ProductsOutside()
     returned: int = 1 << 16
     columns: int = 1024
+    terms: int = 8
+    compared: int = 1024
     statistics: int = 16
     joined: int = 3
     sliced: int = 8

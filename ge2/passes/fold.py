@@ -239,10 +239,10 @@ def iotas(graph: Graph, captured: Sequence[Any]) -> Iotas:
             if two is not None:
                 found.append((i, two))
                 continue
-        if type(x) is not np.ndarray or x.nbytes > SNAPSHOT or var not in readers:
+        if type(x) is not np.ndarray or not copied or var not in readers:
             continue
         indexes = is_index(var, readers)
-        fuses = all(isinstance(e.op, FILLED) for e in readers[var])
+        fuses = x.nbytes <= SNAPSHOT and all(isinstance(e.op, FILLED) for e in readers[var])
         known = counting(x) if indexes else repeated(x) if fuses else None
         if known is not None:
             found.append((i, known))
@@ -294,16 +294,16 @@ def repeated(x: np.ndarray) -> Literal | None:
 
 
 def counting(x: np.ndarray) -> int | None:
-    """The only axis of an array, if its elements count along it; None of arrays so large that they
-    were not copied when they were captured.
+    """The only axis of an array, if its elements count along it.
 
     >>> counting(np.arange(3)[:, None]), counting(np.array([0, 2]))
     (0, None)
     """
     axes = [a for a, n in enumerate(x.shape) if n != 1]
-    if x.dtype not in INTEGERS or len(axes) != 1 or x.nbytes > SNAPSHOT:
+    if x.dtype not in INTEGERS or len(axes) != 1:
         return None
-    return axes[0] if np.array_equal(x.ravel(), np.arange(x.size)) else None
+    counts = not x.size or (x.flat[0] == 0 and x.flat[-1] == x.size - 1)
+    return axes[0] if counts and np.array_equal(x.ravel(), np.arange(x.size)) else None
 
 
 # -------- An array of constants is made right before it is read for the first time.

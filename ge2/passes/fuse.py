@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Mapping, Sequence
+from graphlib import TopologicalSorter
 from itertools import accumulate, count, pairwise
 from typing import Final
 
@@ -176,12 +177,17 @@ class Fusion:
             return False
         x, *indices = eqn.inputs
         bases = [self.source(a)[0] for a in indices if isinstance(a, Var) and not a.type.weak]
-        known = set() if self.units else self.captured
+        known = {a for a in bases if self.counts(a)} if self.units else self.captured
         apart = None, self.scalars
         made = [a for a in bases if a.type.size > 1 and (a in known or self.group(a) not in apart)]
         empty = not (eqn.outs[0].type.size and x.type.size)
         safe = picked(eqn) > 0 if self.units else self.arguments.isdisjoint(bases)
         return bool(made) and safe and not empty and x.type.dtype not in HALF
+
+    def counts(self, base: Var) -> bool:
+        """True of what a region of a GPU makes where it reads at it: 0, 1, 2, ... along an axis."""
+        made = self.view_eqns.get(base)
+        return self.units > 0 and made is not None and isinstance(made.op, Iota)
 
     # -- equations one by one
 
@@ -486,7 +492,8 @@ class Rebuild:
         for n in self.order():
             node = self.nodes[n]
             eqn = self.old[node[0]]
-            alone = len(node) == 1 and isinstance(eqn.op, Gather)
+            one = len(node) == 1 and isinstance(eqn.op, Gather)
+            alone = one and not any(map(self.fusion.counts, self.bases(node)))
             if alone or self.fusion.group_of.get(node[0]) is None:
                 self.write_views(eqn.inputs)
                 self.eqns.append(eqn)
@@ -497,28 +504,21 @@ class Rebuild:
         return Graph(graph.inputs, tuple(self.eqns), graph.outputs, graph.consts)
 
     def order(self) -> list[int]:
-        waiting = [0] * len(self.nodes)
-        followers: list[list[int]] = [[] for _ in self.nodes]
+        before: dict[int, set[int]] = {}
         last_effect = None
         for n, reads in enumerate(self.reads):
-            before = {self.maker[v] for v in reads if v in self.maker} - {n}
+            before[n] = {self.maker[v] for v in reads if v in self.maker} - {n}
             if any(self.old[i].op.effect for i in self.nodes[n]):
-                before |= set() if last_effect is None else {last_effect}
+                before[n] |= set() if last_effect is None else {last_effect}
                 last_effect = n
-            waiting[n] = len(before)
-            for m in before:
-                followers[m].append(n)
-        ready = [(node[-1], n) for n, node in enumerate(self.nodes) if not waiting[n]]
-        heapq.heapify(ready)
-        found = []
-        while ready:
+        sorter, ready, found = TopologicalSorter(before), list[tuple[int, int]](), list[int]()
+        sorter.prepare()
+        while sorter.is_active():
+            for n in sorter.get_ready():
+                heapq.heappush(ready, (self.nodes[n][-1], n))
             _, n = heapq.heappop(ready)
             found.append(n)
-            for m in followers[n]:
-                waiting[m] -= 1
-                if not waiting[m]:
-                    heapq.heappush(ready, (self.nodes[m][-1], m))
-        assert len(found) == len(self.nodes), "regions read from each other in a circle"
+            sorter.done(n)
         return found
 
     def write_views(self, atoms: Sequence[Atom]) -> None:

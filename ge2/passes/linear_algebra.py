@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, final
@@ -25,6 +25,7 @@ from ge2.ops.pointlike import Pointlike
 from ge2.ops.reduce import Reduce, ReduceSum, kept
 from ge2.ops.shape import Barrier, BroadcastInDim, Concatenate, Reshape, Slice, Transpose, inverse
 from ge2.passes.context import NOTHING, Context, ProductsToSums, TinyProducts
+from ge2.passes.simplify import Sweep
 
 # -------- Products with a vector, and products of few elements with long sums, become sums of
 # products of elements, which fuse with what is around them.
@@ -572,3 +573,25 @@ def constant_matrices(eqn: Eqn) -> dict[Var, Matrix]:
         if isinstance(a, Var) and a in outer:
             found[each.outs[0]] = outer[a], turned
     return found
+
+
+# -------- Transposes of products.
+
+
+def turned_product(sweep: Sweep, op: Any, inputs: Sequence[Atom], out: ArrayType) -> Atom | None:
+    """The transpose of a product is the product of its operands in the other order."""
+    made = sweep.made_by(inputs[0], "dot_general")
+    if made is None or sweep.uses[inputs[0]] != 1:
+        return None
+    product, (a, b) = made.op, made.inputs
+    assert isinstance(product, DotGeneral)
+    free_a, free_b = (len(free) for free in product.free(a.type, b.type))
+    batch = len(product.beside[0])
+    if op.order != (
+        *range(batch),
+        *range(batch + free_a, batch + free_a + free_b),
+        *range(batch, batch + free_a),
+    ):
+        return None
+    other = replace(product, contract=product.contract[::-1], beside=product.beside[::-1])
+    return sweep.make(other, (b, a), out)

@@ -29,10 +29,18 @@ from ge2.ops.elementwise import BY_NAME, WHERE, ConvertElementType
 from ge2.ops.graphs.region import Region, is_loop, readers_of
 from ge2.ops.index import Gather
 from ge2.ops.reduce import ReduceMax, ReduceMin
-from ge2.ops.shape import BroadcastInDim, Concatenate, Iota, Reshape, Rev, Slice, Transpose
+from ge2.ops.shape import (
+    BroadcastInDim,
+    Concatenate,
+    Iota,
+    Reshape,
+    Rev,
+    Slice,
+    Transpose,
+    counts_along,
+)
 from ge2.ops.sort import ArgSort, BitcastConvertType, Ordering, Sort, TopK, comparable
 from ge2.passes.context import NOTHING, Context
-from ge2.passes.take_to_mask import counts_along
 
 # -------- A sort of which few elements are read becomes a selection of those: a median is no sort.
 # sort[axis=0] x, slice 3..5, slice 9..10 -> order_statistics[axis=0 ranks=(3, 4, 9)] x, slice 0..2,

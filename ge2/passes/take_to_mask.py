@@ -2,7 +2,7 @@
 with column numbers, and fuses with the row; a reshape moves to the ends of work.
 
 gather z rows y           ->  reduce_max(where(columns == y, z, -inf))
-scatter_add 0 ct rows y   ->  where(columns == y, ct, 0.0)
+scatter_add 0 ct rows y   ->  where(columns == y, ct, 0.0), or a sum of those of several y of a row
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, final
 
 import numpy as np
 
-from ge2.base.arrays import FLOATS, FP8, INTEGERS
+from ge2.base.arrays import FLOATS, FP8, INEXACT, INTEGERS
 from ge2.base.errors import TypeRuleError
 from ge2.base.record import record
 from ge2.ir import ArrayType, Atom, Dims, Eqn, Graph, Literal, Op, Var, applied, without_dead_code
@@ -26,14 +26,24 @@ from ge2.ops.elementwise import ADD, BY_NAME, WHERE
 from ge2.ops.index import within
 from ge2.ops.pointlike import Pointlike
 from ge2.ops.random import Draw
-from ge2.ops.reduce import Reduce, ReduceMax
-from ge2.ops.shape import BroadcastInDim, Concatenate, Iota, Pad, Reshape, Transpose
+from ge2.ops.reduce import Reduce, ReduceMax, ReduceSum
+from ge2.ops.shape import (
+    BroadcastInDim,
+    Concatenate,
+    Iota,
+    Pad,
+    Reshape,
+    Transpose,
+    counts_along,
+)
 from ge2.passes.context import NOTHING, Context
 from ge2.passes.fold import RULES as FOLDS
 from ge2.passes.fusion_group import leader
+from ge2.passes.linear_algebra import turned_product
 from ge2.passes.simplify import Rules, Sweep, number
 
 INT32 = np.dtype(np.int32)
+Along = dict[int, int]  # of axes of an array those of its indices
 
 
 @final
@@ -66,6 +76,8 @@ def match(graph: Graph, context: Context = NOTHING) -> Graph:
     tuning = context.tuning
     if context.gathers:  # a region reads the element itself, which is cheaper than any comparison
         tuning = replace(tuning, columns=0)
+    if context.caps is None:  # updates are added one after another, in no order that takes time
+        tuning = replace(tuning, terms=0, compared=0)
     sweep = Sweep(RULES, tuning=tuning)
     sweep.uses.update(a for eqn in graph.eqns for a in eqn.inputs if isinstance(a, Var))
     sweep.uses.update(a for a in graph.outputs if isinstance(a, Var))
@@ -75,25 +87,6 @@ def match(graph: Graph, context: Context = NOTHING) -> Graph:
 
 def folds_rows(eqn: Eqn) -> bool:
     return isinstance(eqn.op, Reduce) and eqn.inputs[0].type.ndim - 1 in eqn.op.axes
-
-
-def turned_product(sweep: Sweep, op: Any, inputs: Sequence[Atom], out: ArrayType) -> Atom | None:
-    """The transpose of a product is the product of its operands in the other order."""
-    made = sweep.made_by(inputs[0], "dot_general")
-    if made is None or sweep.uses[inputs[0]] != 1:
-        return None
-    product, (a, b) = made.op, made.inputs
-    assert isinstance(product, DotGeneral)
-    free_a, free_b = (len(free) for free in product.free(a.type, b.type))
-    batch = len(product.beside[0])
-    if op.order != (
-        *range(batch),
-        *range(batch + free_a, batch + free_a + free_b),
-        *range(batch, batch + free_a),
-    ):
-        return None
-    other = replace(product, contract=product.contract[::-1], beside=product.beside[::-1])
-    return sweep.make(other, (b, a), out)
 
 
 def pick(sweep: Sweep, op: Any, inputs: Sequence[Atom], out: ArrayType) -> Atom | None:
@@ -125,18 +118,48 @@ def passing(sweep: Sweep, x: Atom) -> bool:
 
 
 def put(sweep: Sweep, op: Any, inputs: Sequence[Atom], out: ArrayType) -> Atom | None:
-    """Zeros, but for one element of each row."""
+    """Zeros, but for the sums of the updates that name each element of a row, which lies along one
+    axis: the others are indexed by their own numbers. Of several updates a row, all are compared.
+    """
     zeros, updates, *indices = inputs
     made = sweep.made_by(zeros, "broadcast_in_dim")
     if made is None or number(made.inputs[0]) != 0:
         return None
-    if not one_a_row(sweep, op.axes, out.shape, indices):
+    shape, tuning = updates.type.shape, sweep.tuning
+    counted = by_rows(sweep, op.axes, out.shape, indices) or {}
+    at = next((a for a in range(len(out.shape)) if a not in counted), 0)
+    if not counted or indices[at].type.shape != shape:
         return None
+    more = [d for d in range(len(shape)) if d not in counted.values()]
+    terms, many = math.prod(shape[d] for d in more), out.shape[at] > tuning.compared
+    if not terms or (terms > max(tuning.terms, 1) and (many or out.dtype not in INEXACT)):
+        return None
+    wrapped = sweep.make(Index(out.shape[at], at), (indices[at],))
     zero = Literal.of(out.dtype.type(0))
-    rows = sweep.make(Reshape(out.shape[:-1]), (updates,))
-    rows = sweep.make(BY_NAME["add"], (rows, zero))  # 0.0 + -0.0 is 0.0
-    spread = sweep.make(BroadcastInDim(out.shape, tuple(range(len(out.shape) - 1))), (rows,))
-    return sweep.make(WHERE, (columns(sweep, out.shape, indices[-1]), spread, zero), out)
+    if terms > 1:  # each of which all elements of a row read
+        wrapped, updates = sweep.computed_once(wrapped), sweep.computed_once(updates)
+    else:
+        rows = sorted(counted.values())
+        flat, more = Reshape(tuple(shape[c] for c in rows)), []
+        counted = {a: rows.index(c) for a, c in counted.items()}
+        wrapped, updates = (sweep.make(flat, (a,)) for a in (wrapped, updates))
+        updates = sweep.make(BY_NAME["add"], (updates, zero))  # 0.0 + -0.0 is 0.0
+    # where in the space of comparisons each axis of the indices is
+    lie = {c: a + len(more) * (a > at) for a, c in counted.items()}
+    lie |= {d: at + 1 + n for n, d in enumerate(more)}
+    space = (*out.shape[: at + 1], *(shape[d] for d in more), *out.shape[at + 1 :])
+    named, added = (spread(sweep, a, lie, space) for a in (wrapped, updates))
+    hit = sweep.make(BY_NAME["eq"], (sweep.make(Iota(space, at, INT32), ()), named))
+    chosen = sweep.make(WHERE, (hit, added, zero))
+    over = tuple(range(at + 1, at + 1 + len(more)))
+    return sweep.make(ReduceSum(over), (chosen,), out) if more else chosen
+
+
+def spread(sweep: Sweep, x: Atom, lie: Mapping[int, int], space: Dims) -> Atom:
+    """A value whose axes are these of a space."""
+    order = tuple(sorted(lie, key=lie.__getitem__))
+    turned = x if order == tuple(range(len(order))) else sweep.make(Transpose(order), (x,))
+    return sweep.make(BroadcastInDim(space, tuple(sorted(lie.values()))), (turned,))
 
 
 def columns(sweep: Sweep, shape: Dims, index: Atom) -> Atom:
@@ -149,47 +172,24 @@ def columns(sweep: Sweep, shape: Dims, index: Atom) -> Atom:
 
 
 def one_a_row(sweep: Sweep, axes: Dims, shape: Dims, indices: Sequence[Atom]) -> bool:
-    """True if all axes but the last are indexed by their own numbers, so that each row is read
-    once.
-    """
-    *rows, last = indices
-    if axes != tuple(range(len(shape))) or len(shape) < 2 or not shape[-1]:
+    """True if each row along the last axis is read once."""
+    last, rows = indices[-1].type, shape[:-1]
+    if last.shape not in (rows, (*rows, 1)) or last.weak:
         return False
-    if last.type.shape not in (shape[:-1], (*shape[:-1], 1)) or last.type.weak:
-        return False
-    counted = [counts_along(sweep.maker, a) for a in rows]
-    return all(
-        c == k and a.type.shape[k] == shape[k]
-        for k, (c, a) in enumerate(zip(counted, rows, strict=True))
-    )
+    return by_rows(sweep, axes, shape, indices) == {k: k for k in range(len(rows))}
 
 
-def counts_along(makers: Mapping[Atom, Eqn], atom: Atom) -> int | None:
-    """The axis along which a value counts 0, 1, 2, ...; None if it does not."""
-    made = makers.get(atom) if isinstance(atom, Var) else None
-    if made is None:
-        return None
-    if isinstance(made.op, Iota):
-        return made.op.axis
-    inner = (
-        counts_along(makers, made.inputs[0])
-        if isinstance(made.op, BroadcastInDim | Reshape | Transpose)
-        else None
-    )
-    return None if inner is None else moved(made, inner)
-
-
-def moved(eqn: Eqn, axis: int) -> int | None:
-    """The axis of the result of a view that an axis of its input becomes."""
-    op, before, after = eqn.op, eqn.inputs[0].type.shape, eqn.outs[0].type.shape
-    if isinstance(op, BroadcastInDim):
-        return op.dims[axis]
-    if isinstance(op, Transpose):
-        return op.order.index(axis)
-    if [n for n in before if n != 1] != [n for n in after if n != 1] or before[axis] == 1:
-        return None
-    place = sum(n != 1 for n in before[:axis])
-    return [d for d, n in enumerate(after) if n != 1][place]
+def by_rows(sweep: Sweep, axes: Dims, shape: Dims, indices: Sequence[Atom]) -> Along | None:
+    """For all axes but one, indexed by their own numbers, the axes along which those count."""
+    counted = {}
+    for a, index in enumerate(indices):
+        along = counts_along(sweep.maker, index)
+        if along is not None and index.type.shape[along] == shape[a]:
+            counted[a] = along
+    if len(counted) == len(shape):  # a diagonal
+        counted.popitem()
+    once = len({*counted.values()}) == len(counted) == len(shape) - 1
+    return counted if counted and once and len(axes) == len(shape) and 0 not in shape else None
 
 
 INDEXING: Rules = {"gather": (pick,), "scatter_add": (put,)}

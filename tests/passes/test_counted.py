@@ -52,7 +52,7 @@ def test_a_graph_without_counts_is_itself() -> None:
     [
         (np.arange(5), 0), (np.arange(5, dtype=np.uint8)[:, None], 0), (np.arange(5)[None, :], 1),
         (np.arange(1, 5), None), (np.arange(4).reshape(2, 2), None), (np.arange(5.0), None),
-        (np.arange(5) % 4, None), (np.array(0), None), (np.arange(SNAPSHOT), None),
+        (np.arange(5) % 4, None), (np.array(0), None), (np.arange(SNAPSHOT), 0), (np.arange(0), 0),
     ],
 )  # fmt: skip
 def test_what_counts(array: Any, axis: int | None) -> None:

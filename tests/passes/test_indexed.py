@@ -10,10 +10,15 @@ import pytest
 
 import ge2
 from ge2.base.config import config
+from ge2.cli.show import OfflineDevice
+from ge2.compile import how_to_make
 from ge2.compile.catalog import interpret
+from ge2.ir import Graph
+from ge2.ops.graphs.region import Region
 from ge2.passes.context import TUNING, Context
 from ge2.passes.indices import Wrap, indexed
 from ge2.passes.take_to_mask import match
+from ge2.targets.cuda.limits import H200
 from tests.passes.graphs import after, graph, lines, same
 from tests.passes.test_counted import cross_entropy
 from tests.passes.test_small_passes import PICK, PUT
@@ -124,3 +129,73 @@ def test_cross_entropy_and_its_gradient_read_rows_once(
     p[inside] -= 1
     near = 1e-6 if dtype == np.float32 else 4e-3
     np.testing.assert_allclose(gradient.astype(np.float64), p / 3, rtol=near, atol=1e-7)
+
+
+def of_elements(shape: tuple[int, ...], axis: int, names: int, dtype: str = "f4") -> Any:
+    """An array, and updates and indices along an axis, `names` of each line, as for `take_along_axis`."""
+    rng = np.random.default_rng(names)
+    many = tuple(names if a == axis else n for a, n in enumerate(shape))
+    x, u = (rng.standard_normal(s).astype(dtype) for s in (shape, many))
+    return x, u, rng.integers(-shape[axis], shape[axis], many)
+
+
+def gradient(axis: int) -> Any:
+    return lambda x, u, i: ge2.vjp(lambda x: np.take_along_axis(x, i, axis), x)[1](u)[0]
+
+
+def steps(f: Any, *arrays: Any) -> Graph:
+    """The graph after the passes of an H200."""
+    found = ge2.make_jaxpr(f)(*arrays).graph
+    return [*how_to_make("f", OfflineDevice(H200)).stages(found)][-1][1]
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+@pytest.mark.parametrize("names", [1, 5, 13])
+def test_of_several_indices_a_row_each_is_compared_with_its_elements(names: int, axis: int) -> None:
+    x, u, i = of_elements((3, 4, 5), axis, names)
+    with config.using(executor="emulator"):
+        found = ge2.jit(gradient(axis))(x, u, i)
+    wanted = np.zeros(x.shape)
+    others = list(np.ogrid[tuple(map(slice, u.shape))])
+    others[axis] = i
+    np.add.at(wanted, tuple(others), u)
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+    assert "sums_at" not in names_of(steps(gradient(axis), x, u, i))
+
+
+def test_rows_that_are_long_or_whole_numbers_are_not_compared_with_many_indices() -> None:
+    x, u, i = of_elements((4, TUNING.compared + 1), 1, TUNING.terms + 1)
+    assert {"scatter_add", "sums_at"} & names_of(steps(gradient(1), x, u, i))
+    few = [a[:, : TUNING.terms] for a in (u, i)]
+    assert not {"scatter_add", "sums_at"} & names_of(steps(gradient(1), x, *few))
+
+    def counts(i: Any) -> Any:
+        found = np.zeros((len(i), 4), np.int64)
+        np.add.at(found, (np.arange(len(i))[:, None], i), 1)
+        return found
+
+    assert "scatter_add" in names_of(steps(counts, i % 4))
+
+
+def test_an_index_of_fewer_axes_than_the_others_is_compared_with_none() -> None:
+    def f(x: Any) -> Any:
+        return ge2.vjp(lambda x: x[np.arange(4), 2], x)[1](np.ones(4))[0]
+
+    found = ge2.jit(f)(np.zeros((4, 5)))
+    np.testing.assert_array_equal(found[:, 2], np.ones(4))
+    assert found.sum() == 4
+
+
+def test_a_gpu_writes_no_counts_to_read_at_them() -> None:
+    x, _, i = of_elements((3, 4, 5), 1, 6)
+    found = steps(lambda x, i: np.take_along_axis(x, i, 1), x, i)
+    assert [e.op.name for e in found.eqns] == ["region"]
+    with config.using(executor="emulator"):
+        read = ge2.jit(lambda x, i: np.take_along_axis(x, i, 1))(x, i)
+    np.testing.assert_array_equal(read, np.take_along_axis(x, i, 1))
+
+
+def names_of(graph: Graph) -> set[str]:
+    """Of all operations, those in regions, too."""
+    inner = [names_of(e.op.graph) for e in graph.eqns if isinstance(e.op, Region)]
+    return {e.op.name for e in graph.eqns}.union(*inner)

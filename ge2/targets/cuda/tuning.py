@@ -336,6 +336,13 @@ class Scatters:
     run: float = 2.2e-11  # an update that is read in the order of places,
     row: float = 7e-11  # or a row of them
     cleared_bytes: float = 4e12  # of sums, cleared and read, in a second: assumed
+    # sums of few places, of which blocks have several: elements of a row at least, as single ones are
+    # added exactly as fast; updates of a thread on their way at once, threads of a block at least,
+    # and the seconds of a round of those updates: assumed
+    lane_columns: int = 4
+    lane_ahead: int = 8
+    lane_threads: int = 64
+    lane_round: float = 1e-6
     busy: int = 2  # updates of a block for each sum of whole numbers, which it adds to the result
 
 

@@ -17,8 +17,9 @@ from ge2.codegen.text import Operand, Text, guard
 from ge2.ir import ArrayType
 from ge2.ops.index import ScatterAdd
 from ge2.targets.cuda.emit import Fixed
-from ge2.targets.cuda.emit.words import HELD, STORED, SUFFIX
-from ge2.targets.cuda.kernels.gather import Writes, loaded
+from ge2.targets.cuda.emit.region import unrolled
+from ge2.targets.cuda.emit.words import HELD, STORED, SUFFIX, number
+from ge2.targets.cuda.kernels.gather import Writes, loaded, merge
 from ge2.targets.cuda.kernels.generated import filling
 from ge2.targets.cuda.kernels.moves import Elements, Grid, Spread, added, lettered
 
@@ -59,10 +60,14 @@ def unserved(writes: Writes) -> str:
 
 
 class Cells:
-    """The sums of a result: one for each element, two for one that is complex."""
+    """The sums of a result: one for each element, two for one that is complex. `fresh`: nothing is
+    there before. `chunks`: the blocks that leave sums of their own.
+    """
 
-    def __init__(self, writes: Writes) -> None:
-        self.writes, self.rows, self.dtype = writes, writes.rows, writes.dtype
+    chunks = 0
+
+    def __init__(self, writes: Writes, fresh: bool) -> None:
+        self.writes, self.rows, self.dtype, self.fresh = writes, writes.rows, writes.dtype, fresh
         held = accumulator(self.dtype)
         self.parts = (".re", ".im") if held in COMPLEX else ("",)
         self.double = held.itemsize // len(self.parts) == DOUBLE.itemsize
@@ -103,6 +108,30 @@ class Cells:
             return f"ge2_cast_f64_{SUFFIX[self.dtype]}({text})"
         return text if self.double else f"(float)({text})"
 
+    def merge(self, parts: Operand) -> None:
+        """The sum of what is there and of what the blocks have left."""
+        rows, dtype, grid = self.rows, self.dtype, Grid(self.rows.far, MERGING)
+        grid.fixed += [
+            Fixed("COLUMNS", COLUMNS, "elements side by side in a block"),
+            Fixed("ROWS", MERGING // COLUMNS, "threads that share the parts of one"),
+        ]
+        spread, to = self.of_result(grid)
+        grid.array("parts", parts, FLOAT64)
+        grid.size("parts_left", self.chunks)
+        grid.size("cells", self.cells)
+        grid.result("x", rows.of_x, dtype)
+        there = loaded(f"x[{to}]", dtype)
+        sums, lines = [], []
+        for n, part in enumerate(self.parts):
+            sums.append((f"sum{n}", self.numbered(spread.number, n)))
+            before = "0.0" if self.fresh else f"{there}{part}"
+            total = self.stored(f"{before} + ge2_fixed_value(sum{n})")
+            lines.append(Text(f"x[{to}]{part} = {total};"))
+        view = Merging(spread, tuple(sums), tuple(lines))
+        threads = -(-rows.places * rows.length // COLUMNS) * MERGING
+        what = "what blocks have left for each element"
+        self.writes.add(grid, "merged sum", view, threads, what, "scatter_sums/merge")
+
 
 @final
 @record
@@ -119,8 +148,8 @@ class ExactSums(Cells):
     """The kernels that add updates by atomics; `fresh`: nothing is there before."""
 
     def __init__(self, writes: Writes, fresh: bool = False) -> None:
-        super().__init__(writes)
-        self.fresh, self.ranged = fresh, self.is_ranged()
+        super().__init__(writes, fresh)
+        self.ranged = self.is_ranged()
         self.folds = 2 if self.double or self.ranged else 1
         self.bits = max((self.rows.count - 1).bit_length(), 2)
         self.copies = self.copied()
@@ -323,8 +352,7 @@ class BlockSums(Cells):
     """
 
     def __init__(self, writes: Writes, fresh: bool = False) -> None:
-        super().__init__(writes)
-        self.fresh = fresh
+        super().__init__(writes, fresh)
         chip, tuning = writes.chip, writes.chip.tuning.scatters
         self.floats = self.dtype.kind in "fc" or self.dtype in HALF
         wide = self.double if self.floats else self.dtype.itemsize > 4
@@ -438,26 +466,134 @@ class BlockSums(Cells):
             return ""
         return "unsigned long long" if self.words > 1 else "unsigned int"
 
-    def merge(self, parts: Operand) -> None:
-        """The sum of what is there and of what the blocks have left."""
-        rows, dtype, grid = self.rows, self.dtype, Grid(self.rows.far, MERGING)
+
+# -------- Sums at indices in CUDA by threads that have columns of their own, in shared memory.
+# Where places are few, a block has all sums several times: the threads of a lane go through updates
+# one after another, each adding to its columns of the lane's own sums, in the order of updates. So
+# each update is read once, and no two threads meet.
+
+
+@final
+@record
+class Lanes:
+    """The view that `templates/cuda/scatter_sums/lanes.cu.jinja` prints."""
+
+    index: str
+    held: str
+    some: str
+    reads: tuple[Text, ...]
+    adds: tuple[Text, ...]
+    total: str
+    start: str
+
+
+@final
+class LaneSums(Cells):
+    """The kernels: `lanes` of a block, each of `team` threads that have `pack` columns each."""
+
+    def __init__(self, writes: Writes, fresh: bool = False) -> None:
+        super().__init__(writes, fresh)
+        chip, rows, self.tuning = writes.chip, self.rows, writes.chip.tuning.scatters
+        self.held = accumulator(self.dtype)
+        self.pack = 1 if rows.of_y.value else rows.pack
+        self.team, self.ahead = rows.length // self.pack, self.tuning.lane_ahead
+        room = chip.most // max(self.cells * self.held.itemsize, 1)
+        self.lanes = min(room, self.tuning.shared_block // max(self.team, 1))
+        most = -(-rows.count // max(self.lanes * self.ahead, 1))
+        self.chunks = max(min(chip.multiprocessors, most), 1)
+        self.each = -(-rows.count // self.chunks)
+
+    def unserved(self) -> str:
+        """The reason why threads cannot have columns of their own; "" if they can."""
+        if not isinstance(self.writes.op, ScatterAdd):
+            return "an extreme is no sum"
+        if self.held.kind != "f":
+            return f"{self.dtype.name} has no sums that depend on the order of updates"
+        if len(self.rows.along) != 1 or self.rows.length < self.tuning.lane_columns:
+            return f"updates are no rows of {self.tuning.lane_columns} elements one after another"
+        if self.lanes * self.team < self.tuning.lane_threads:
+            return f"a block has room for the sums of {self.lanes} updates at once"
+        few = f"there are {self.rows.count} updates, fewer than {self.tuning.unordered}"
+        return few if self.rows.count < self.tuning.unordered else ""
+
+    @property
+    def seconds(self) -> float:
+        """Rounds of updates on their way at once, beyond the time of their bytes."""
+        moved = self.writes.updates.nbytes / self.tuning.cleared_bytes
+        return max(-(-self.each // (self.lanes * self.ahead)) * self.tuning.lane_round - moved, 0.0)
+
+    def add(self) -> None:
+        writes, rows = self.writes, self.rows
+        block = self.lanes * self.team
+        grid = Grid(rows.far, block)
         grid.fixed += [
-            Fixed("COLUMNS", COLUMNS, "elements side by side in a block"),
-            Fixed("ROWS", MERGING // COLUMNS, "threads that share the parts of one"),
+            Fixed("BLOCK", block, "threads"),
+            Fixed("LANES", self.lanes, "updates that are added at once, to sums of their own"),
+            Fixed("TEAM", self.team, "threads of an update"),
+            Fixed("PACK", self.pack, "columns of a thread"),
+            Fixed("AHEAD", self.ahead, "updates of a thread on their way at once"),
         ]
-        spread, to = self.of_result(grid)
-        grid.array("parts", parts, FLOAT64)
-        grid.size("parts_left", self.chunks)
-        grid.size("cells", self.cells)
-        grid.result("x", rows.of_x, dtype)
-        there = loaded(f"x[{to}]", dtype)
-        sums, lines = [], []
-        for n, part in enumerate(self.parts):
-            sums.append((f"sum{n}", self.numbered(spread.number, n)))
-            before = "0.0" if self.fresh else f"{there}{part}"
-            total = self.stored(f"{before} + ge2_fixed_value(sum{n})")
-            lines.append(Text(f"x[{to}]{part} = {total};"))
-        view = Merging(spread, tuple(sums), tuple(lines))
-        threads = -(-rows.places * rows.length // COLUMNS) * MERGING
-        what = "what blocks have left for each element"
-        self.writes.add(grid, "merged sum", view, threads, what, "scatter_sums/merge")
+        for name, size in (("n", rows.count), ("each", self.each), ("cells", self.cells)):
+            grid.size(name, size)
+        temp = writes.temp(self.chunks * self.cells, FLOAT64)
+        total = self.sum("total", "sums[lane * cells + w]")
+        reads, adds = self.reads(grid), self.adds(grid)
+        view = Lanes(
+            grid.whole, HELD[self.held], self.some, reads, adds, total, number(-0.0, self.held)
+        )
+        grid.result("parts", temp, FLOAT64)
+        what = "the updates of a block, by threads that have columns of their own"
+        writes.add(grid, "lane sum", view, self.chunks * block, what, "scatter_sums/lanes")
+        shared = self.lanes * self.cells * self.held.itemsize
+        writes.kernels[-1] = replace(writes.kernels[-1], shared=shared)
+        self.merge(temp)
+
+    @property
+    def some(self) -> str:
+        """The type of what a thread reads of an update."""
+        stored = STORED[self.dtype]
+        return f"ge2_some<{stored}, PACK>" if self.pack > 1 else stored
+
+    def reads(self, grid: Grid) -> tuple[Text, ...]:
+        """Reads update `k`: its columns, and where its sums are."""
+        rows = self.rows
+        lies = added(grid.place("updates", rows.i, rows.y_over), self.column(grid))
+        read = grid.element("updates", rows.of_y, self.dtype, lies)
+        if self.pack > 1:
+            read = f"ge2_read<PACK, PACK>(updates + {lies})"
+        extents = grid.sizes(rows.i, rows.over) if len(rows.i) > 1 else [""]
+        named, row = tuple(rows.wrapped(grid)), grid.size("n_u", rows.length)
+        place = rows.place(grid) if len(rows.sizes) == 1 else f"({rows.place(grid)})"
+        return (
+            *grid.split("k", rows.i, extents),
+            *named,
+            Text(f"to[b] = next + b * LANES < last ? {place} * {row} : -1;"),
+            Text(f"ahead[b] = {read};"),
+        )
+
+    def column(self, grid: Grid) -> str:
+        """Where in its row a thread's first column lies."""
+        rows = self.rows
+        if not rows.y_along or rows.of_y.value:
+            return "0"
+        step = rows.y_along[0]
+        return "column" if step == 1 else f"column * {grid.size('updates_u', step)}"
+
+    def adds(self, grid: Grid) -> tuple[Text, ...]:
+        """Adds what was read to the sums of its place."""
+        if self.pack == 1:
+            value = loaded("ahead[b]", self.dtype)
+            return (Text(f"mine[to[b]] = {self.sum('mine[to[b]]', value)};"),)
+        wide = min(self.pack, WORD.itemsize * 2 // self.held.itemsize)
+        grid.fixed.append(Fixed("WIDE", wide, "sums of one access"))
+        value = loaded("ahead[b].at[v]", self.dtype)
+        line = f"now.at[v] = {self.sum('now.at[v]', value)};"
+        return (
+            Text("auto now = ge2_read<PACK, WIDE>(mine + to[b]);"),
+            unrolled("v", "PACK", [Text(line)]),
+            Text("ge2_write<PACK, WIDE>(mine + to[b], now);"),
+        )
+
+    def sum(self, a: str, b: str) -> str:
+        assert isinstance(self.writes.op, ScatterAdd)
+        return merge(self.writes.op, a, b, self.held)

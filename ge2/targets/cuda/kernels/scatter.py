@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import ClassVar, final
+from typing import Any, ClassVar, Final, final
 
 from ge2.base.arrays import HALF, accumulator
 from ge2.choice.problem import Problem, Variant
@@ -36,7 +36,7 @@ from ge2.targets.cuda.kernels.gather import (
     writes_of,
 )
 from ge2.targets.cuda.kernels.generated import Cuda, filling
-from ge2.targets.cuda.kernels.index_sums import BlockSums, ExactSums, unserved
+from ge2.targets.cuda.kernels.index_sums import BlockSums, ExactSums, LaneSums, unserved
 from ge2.targets.cuda.kernels.moves import Elements, Grid, added, lettered
 from ge2.targets.cuda.kernels.sort import Pair, TileOrder, turns_of
 from ge2.targets.cuda.limits import Chip
@@ -390,7 +390,9 @@ FIRST, RANKS, DIGITS = (
     "in the order of their places, by ranks",
     "in the order of their places, by digits",
 )
-LAUNCHES = {BLOCKS: 2, AT_ONCE: 1, EXACT: 5, FIRST: 1}
+LANES = "in shared memory, by threads that have columns of their own"
+OF_CELLS: Final[dict[str, Any]] = {EXACT: ExactSums, BLOCKS: BlockSums, LANES: LaneSums}
+LAUNCHES = {BLOCKS: 2, AT_ONCE: 1, EXACT: 5, FIRST: 1, LANES: 2}
 
 
 def ordering(rows: Rows, way: str, caps: Caps) -> float:
@@ -425,9 +427,8 @@ class CudaScatterReduce(CudaWriting):
             rows = writes.rows
             return ordering(rows, variant.name, caps) + in_order(problem, rows, caps)
         found = caps.speed.of(problem, launches=LAUNCHES[variant.name])
-        if variant.name == EXACT:
-            return found + ExactSums(writes).seconds
-        return found + (BlockSums(writes).seconds if variant.name == BLOCKS else 0)
+        made = OF_CELLS.get(variant.name)
+        return found if made is None else found + float(made(writes).seconds)
 
     def is_ranked(self, problem: Problem, caps: Caps | None) -> bool:
         """True of sums of many floats, which there are several ways to put in order, or to need none."""
@@ -461,11 +462,8 @@ class CudaScatterReduce(CudaWriting):
                 lambda w: Sums(w, self.fresh).in_order(Sums.ranked),
                 no_order or (many if n > ranked else ""),
             ),
-            Variant(
-                DIGITS,
-                lambda w: Sums(w, self.fresh).in_order(Sums.by_digits),
-                no_order,
-            ),
+            Variant(DIGITS, lambda w: Sums(w, self.fresh).in_order(Sums.by_digits), no_order),
+            Variant(LANES, lambda w: LaneSums(w, self.fresh).add(), LaneSums(writes).unserved()),
         )
 
     def at_once(self, writes: Writes) -> None:
@@ -513,7 +511,7 @@ class CudaSumsAt(CudaScatterReduce):
 
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Kernels:
         found, (x,) = super().kernels(in_place(problem), variant, caps), problem.outs
-        if variant.name in (RANKS, DIGITS, BLOCKS, EXACT):
+        if variant.name in (RANKS, DIGITS, BLOCKS, EXACT, LANES):
             return found
         target = replace(problem.arrays[1][0], strides=strides_of(x.shape))
         return replace(

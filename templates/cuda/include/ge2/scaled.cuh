@@ -4,7 +4,9 @@
 
 #include "ge2/complex.cuh"
 
-/* value * 2^power, where the value is 0, not finite, or in [1, 2); of a complex number the larger part is. */
+/* value * 2^power. A value is 0, not finite, or has an exponent from -400 to 400, so that a product of two neither
+ * overflows nor vanishes: most stay in range, and are as they are. Of a complex number the larger part is in [1, 2), or
+ * the smaller one might vanish. */
 struct ge2_scaled_f64 {
     double value;
     int64_t power;
@@ -23,7 +25,13 @@ GE2_FN int ge2_exponent(double x) {
 /* 2^n for -1023 < n < 1024. */
 GE2_FN double ge2_power_of_two(int n) { return __longlong_as_double((int64_t)(n + 1023) << 52); }
 
+/* Whether an exponent is from -400 to 400. */
+GE2_FN bool ge2_in_range(double x) {
+    return ((uint32_t)((uint64_t)__double_as_longlong(x) >> 52) & 0x7ff) - (1023u - 400u) <= 800u;
+}
+
 GE2_FN ge2_scaled_f64 ge2_balanced_f64(double x, int64_t power) {
+    if (ge2_in_range(x)) return {x, power};
     const int n = ge2_exponent(x) < 1023 ? ge2_exponent(x) : 1022;
     return {x * ge2_power_of_two(-n), power + n};
 }
@@ -54,8 +62,11 @@ GE2_FN ge2_scaled_c128 ge2_scaled_mul_c128(ge2_scaled_c128 a, ge2_scaled_c128 b)
 /* The power as one that `ldexp` takes; beyond these all is 0 or infinite. */
 GE2_FN int ge2_within(int64_t power) { return power < -4000 ? -4000 : power > 4000 ? 4000 : (int)power; }
 
-GE2_FN double ge2_unscaled_f64(ge2_scaled_f64 x) { return ldexp(x.value, ge2_within(x.power)); }
+GE2_FN double ge2_unscaled_f64(ge2_scaled_f64 x) {
+    return x.power ? ldexp(x.value, ge2_within(x.power)) : x.value;
+}
 GE2_FN ge2_c128 ge2_unscaled_c128(ge2_scaled_c128 x) {
+    if (!x.power) return x.value;
     const int n = ge2_within(x.power);
     return {ldexp(x.value.re, n), ldexp(x.value.im, n)};
 }
