@@ -452,3 +452,34 @@ class UpdateSlice(Op):
     def batch(self, xs: Values, axes: Axes, size: int) -> Batched:
         x, u = (leading(v, a, size) for v, a in zip(xs, axes, strict=True))
         return (UpdateSlice((0, *self.start), (1, *self.step))(x, u),), (0,)
+
+
+@final
+@record
+class RowSums(Op):
+    """Zeros of a shape, but for the sums of the updates that name each element of a line along an
+    axis: updates and indices, of as many a line as they have along that axis.
+    """
+
+    shape: Dims
+    axis: int
+    name = "row_sums"
+    may_alias = False
+
+    def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:
+        updates, index = types
+        before, after = self.shape[: self.axis], self.shape[self.axis + 1 :]
+        fits = updates.shape == (*before, *updates.shape[self.axis : self.axis + 1], *after)
+        if index.dtype not in INTEGERS or index.shape != updates.shape or not fits:
+            raise TypeRuleError(f"row_sums takes updates and their indices; got {updates}, {index}")
+        return (updates.with_shape(self.shape),)
+
+    def reference(self, *arrays: Any) -> Any:
+        updates, index = (np.asarray(a) for a in arrays)
+        y, places = (
+            np.zeros(self.shape, updates.dtype),
+            list(np.ogrid[tuple(map(slice, index.shape))]),
+        )
+        places[self.axis] = within(index, self.shape[self.axis], self.axis)
+        np.add.at(y, tuple(places), updates)
+        return y

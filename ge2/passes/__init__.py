@@ -9,6 +9,7 @@ from ge2.ops.elementwise import MultiplyAdd
 from ge2.ops.graphs.loops import RepeatLoop as RepeatLoop
 from ge2.ops.graphs.region import Region as Region
 from ge2.ops.graphs.region import Windows as Windows
+from ge2.ops.index import RowSums as RowSums
 from ge2.ops.random import Draw as Draw
 from ge2.ops.reduce import ReduceDeviations, ReduceSumExp
 from ge2.passes.context import Context as Context
@@ -35,6 +36,7 @@ LATER: dict[str, Callable[..., Op]] = {
     "multiply_add": MultiplyAdd,
     "reduce_sum_exp": ReduceSumExp,
     "reduce_deviations": ReduceDeviations,
+    "row_sums": RowSums,
     "sums_at": SumsAt,
     "sums_in_order": SumsInOrder,
     "update_order": UpdateOrder,

@@ -242,8 +242,9 @@ class Tuning:
     """The numbers of each pass.
 
     `columns`: of rows of which one element is read, up to which all are compared with its index;
-    `terms`: updates of a row, at most, of which a GPU compares each with all elements of the row,
-    `compared`: or elements of a row of more updates, by 4e9 comparisons in the time of sorting 4e6;
+    `row_sums`: bytes of the sums of a row, and of as many claims, or of those of 32 lines that lie side
+    by side, at most, for a GPU to add updates line by line, in shared memory: every chip has as many;
+    of that many lines, at least, or of so many updates of each, at most;
     `statistics`: elements of a sorted line up to which they are selected, and nothing is sorted.
     `joined`: parts among zeros whose sum is an array of them side by side; two that are not all of it
     are as well added.
@@ -280,8 +281,7 @@ class Tuning:
     products_outside: ProductsOutside = ProductsOutside()
     returned: int = 1 << 16
     columns: int = 1024
-    terms: int = 8
-    compared: int = 1024
+    row_sums: tuple[int, int, int] = (48 << 10, 256, 1 << 11)
     statistics: int = 16
     joined: int = 3
     sliced: int = 8

@@ -106,17 +106,6 @@ class Sweep:
         if held is not None:
             self.eqns.append(held)
 
-    def computed_once(self, x: Atom) -> Atom:
-        """A value that many elements of what follows read: what is computed is behind a barrier, or
-        would be computed for each of them.
-        """
-        made = self.maker.get(x)
-        if made is None or isinstance(made.op, BroadcastInDim):
-            return x
-        held = Var(x.type)
-        self.eqns.append(Eqn(Barrier(), (x,), (held,), self.source))
-        return held
-
     def make(
         self, op: Op, inputs: Sequence[Atom], type_: ArrayType | None = None, out: Var | None = None
     ) -> Atom:

@@ -2,7 +2,7 @@
 with column numbers, and fuses with the row; a reshape moves to the ends of work.
 
 gather z rows y           ->  reduce_max(where(columns == y, z, -inf))
-scatter_add 0 ct rows y   ->  where(columns == y, ct, 0.0), or a sum of those of several y of a row
+scatter_add 0 ct rows y   ->  where(columns == y, ct, 0.0), or row_sums ct y of several y of a row
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from typing import Any, final
 
 import numpy as np
 
-from ge2.base.arrays import FLOATS, FP8, INEXACT, INTEGERS
+from ge2.base.arrays import FLOATS, FP8, INTEGERS, accumulator
 from ge2.base.errors import TypeRuleError
 from ge2.base.record import record
 from ge2.ir import ArrayType, Atom, Dims, Eqn, Graph, Literal, Op, Var, applied, without_dead_code
 from ge2.ops.dot import DotGeneral
 from ge2.ops.elementwise import ADD, BY_NAME, WHERE
-from ge2.ops.index import within
+from ge2.ops.index import RowSums, within
 from ge2.ops.pointlike import Pointlike
 from ge2.ops.random import Draw
-from ge2.ops.reduce import Reduce, ReduceMax, ReduceSum
+from ge2.ops.reduce import Reduce, ReduceMax
 from ge2.ops.shape import (
     BroadcastInDim,
     Concatenate,
@@ -35,6 +35,7 @@ from ge2.ops.shape import (
     Reshape,
     Transpose,
     counts_along,
+    inverse,
 )
 from ge2.passes.context import NOTHING, Context
 from ge2.passes.fold import RULES as FOLDS
@@ -43,6 +44,7 @@ from ge2.passes.linear_algebra import turned_product
 from ge2.passes.simplify import Rules, Sweep, number
 
 INT32 = np.dtype(np.int32)
+ADDED = FLOATS.difference(FP8)
 Along = dict[int, int]  # of axes of an array those of its indices
 
 
@@ -77,7 +79,7 @@ def match(graph: Graph, context: Context = NOTHING) -> Graph:
     if context.gathers:  # a region reads the element itself, which is cheaper than any comparison
         tuning = replace(tuning, columns=0)
     if context.caps is None:  # updates are added one after another, in no order that takes time
-        tuning = replace(tuning, terms=0, compared=0)
+        tuning = replace(tuning, row_sums=(0, 0, 0))
     sweep = Sweep(RULES, tuning=tuning)
     sweep.uses.update(a for eqn in graph.eqns for a in eqn.inputs if isinstance(a, Var))
     sweep.uses.update(a for a in graph.outputs if isinstance(a, Var))
@@ -118,48 +120,45 @@ def passing(sweep: Sweep, x: Atom) -> bool:
 
 
 def put(sweep: Sweep, op: Any, inputs: Sequence[Atom], out: ArrayType) -> Atom | None:
-    """Zeros, but for the sums of the updates that name each element of a row, which lies along one
-    axis: the others are indexed by their own numbers. Of several updates a row, all are compared.
-    """
+    """Zeros, but for one element of each row; or the sums of several, each row by itself."""
     zeros, updates, *indices = inputs
     made = sweep.made_by(zeros, "broadcast_in_dim")
     if made is None or number(made.inputs[0]) != 0:
         return None
-    shape, tuning = updates.type.shape, sweep.tuning
+    if not one_a_row(sweep, op.axes, out.shape, indices):
+        return put_several(sweep, op, inputs, out)
+    zero = Literal.of(out.dtype.type(0))
+    rows = sweep.make(Reshape(out.shape[:-1]), (updates,))
+    rows = sweep.make(BY_NAME["add"], (rows, zero))  # 0.0 + -0.0 is 0.0
+    spread = sweep.make(BroadcastInDim(out.shape, tuple(range(len(out.shape) - 1))), (rows,))
+    return sweep.make(WHERE, (columns(sweep, out.shape, indices[-1]), spread, zero), out)
+
+
+def put_several(sweep: Sweep, op: Any, inputs: Sequence[Atom], out: ArrayType) -> Atom | None:
+    """The sums of the updates of each row, which lies along any axis: the others are indexed by their
+    own numbers, as the derivative of `take_along_axis` has it.
+    """
+    _, updates, *indices = inputs
+    shape, (room, rows, few) = updates.type.shape, sweep.tuning.row_sums
     counted = by_rows(sweep, op.axes, out.shape, indices) or {}
     at = next((a for a in range(len(out.shape)) if a not in counted), 0)
-    if not counted or indices[at].type.shape != shape:
+    if not counted or indices[at].type.shape != shape or out.dtype not in ADDED:
         return None
-    more = [d for d in range(len(shape)) if d not in counted.values()]
-    terms, many = math.prod(shape[d] for d in more), out.shape[at] > tuning.compared
-    if not terms or (terms > max(tuning.terms, 1) and (many or out.dtype not in INEXACT)):
+    beside = [a for a in range(len(out.shape)) if a != at]
+    along = [counted[a] for a in beside]
+    more = [d for d in range(len(shape)) if d not in along]
+    terms, sizes = math.prod(shape[d] for d in more), tuple(out.shape[a] for a in beside)
+    sums = out.shape[at] * accumulator(out.dtype).itemsize
+    beyond = sums * 32 if math.prod(out.shape[at + 1 :]) > 1 else sums + 4 * out.shape[at]
+    if beyond > room or not terms or (math.prod(sizes) < rows and terms > few):
         return None
-    wrapped = sweep.make(Index(out.shape[at], at), (indices[at],))
-    zero = Literal.of(out.dtype.type(0))
-    if terms > 1:  # each of which all elements of a row read
-        wrapped, updates = sweep.computed_once(wrapped), sweep.computed_once(updates)
-    else:
-        rows = sorted(counted.values())
-        flat, more = Reshape(tuple(shape[c] for c in rows)), []
-        counted = {a: rows.index(c) for a, c in counted.items()}
-        wrapped, updates = (sweep.make(flat, (a,)) for a in (wrapped, updates))
-        updates = sweep.make(BY_NAME["add"], (updates, zero))  # 0.0 + -0.0 is 0.0
-    # where in the space of comparisons each axis of the indices is
-    lie = {c: a + len(more) * (a > at) for a, c in counted.items()}
-    lie |= {d: at + 1 + n for n, d in enumerate(more)}
-    space = (*out.shape[: at + 1], *(shape[d] for d in more), *out.shape[at + 1 :])
-    named, added = (spread(sweep, a, lie, space) for a in (wrapped, updates))
-    hit = sweep.make(BY_NAME["eq"], (sweep.make(Iota(space, at, INT32), ()), named))
-    chosen = sweep.make(WHERE, (hit, added, zero))
-    over = tuple(range(at + 1, at + 1 + len(more)))
-    return sweep.make(ReduceSum(over), (chosen,), out) if more else chosen
-
-
-def spread(sweep: Sweep, x: Atom, lie: Mapping[int, int], space: Dims) -> Atom:
-    """A value whose axes are these of a space."""
-    order = tuple(sorted(lie, key=lie.__getitem__))
-    turned = x if order == tuple(range(len(order))) else sweep.make(Transpose(order), (x,))
-    return sweep.make(BroadcastInDim(space, tuple(sorted(lie.values()))), (turned,))
+    given: Sequence[Atom] = (updates, indices[at])
+    if more == [at] and along == beside:
+        return sweep.make(RowSums(out.shape, at), given, out)
+    turn, flat = Transpose((*along, *more)), Reshape((*sizes, terms))
+    given = [sweep.make(flat, (sweep.make(turn, (a,)),)) for a in given]
+    summed = sweep.make(RowSums((*sizes, out.shape[at]), len(sizes)), given)
+    return sweep.make(Transpose(inverse((*beside, at))), (summed,), out)
 
 
 def columns(sweep: Sweep, shape: Dims, index: Atom) -> Atom:

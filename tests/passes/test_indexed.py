@@ -10,14 +10,18 @@ import pytest
 
 import ge2
 from ge2.base.config import config
+from ge2.choice.problem import Problem
 from ge2.cli.show import OfflineDevice
 from ge2.compile import how_to_make
 from ge2.compile.catalog import interpret
-from ge2.ir import Graph
+from ge2.ir import ArrayType, Graph
 from ge2.ops.graphs.region import Region
+from ge2.ops.index import RowSums
 from ge2.passes.context import TUNING, Context
 from ge2.passes.indices import Wrap, indexed
 from ge2.passes.take_to_mask import match
+from ge2.targets.cuda.device import Caps
+from ge2.targets.cuda.kernels.gather import CudaRowSums
 from ge2.targets.cuda.limits import H200
 from tests.passes.graphs import after, graph, lines, same
 from tests.passes.test_counted import cross_entropy
@@ -150,31 +154,67 @@ def steps(f: Any, *arrays: Any) -> Graph:
 
 
 @pytest.mark.parametrize("axis", [0, 1, 2])
-@pytest.mark.parametrize("names", [1, 5, 13])
-def test_of_several_indices_a_row_each_is_compared_with_its_elements(names: int, axis: int) -> None:
-    x, u, i = of_elements((3, 4, 5), axis, names)
+@pytest.mark.parametrize("names", [1, 5, 40])
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8"])
+def test_several_updates_of_a_line_are_added_line_by_line(
+    names: int, axis: int, dtype: str
+) -> None:
+    x, u, i = of_elements((3, 4, 5), axis, names, dtype)
     with config.using(executor="emulator"):
         found = ge2.jit(gradient(axis))(x, u, i)
-    wanted = np.zeros(x.shape)
-    others = list(np.ogrid[tuple(map(slice, u.shape))])
+        turned = ge2.jit(gradient(axis))(x, np.asfortranarray(u), np.asfortranarray(i))
+    wanted, others = np.zeros(x.shape), list(np.ogrid[tuple(map(slice, u.shape))])
     others[axis] = i
-    np.add.at(wanted, tuple(others), u)
-    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
-    assert "sums_at" not in names_of(steps(gradient(axis), x, u, i))
+    np.add.at(wanted, tuple(others), u.astype(np.float64))
+    np.testing.assert_allclose(
+        found, wanted, rtol=4 * np.finfo(dtype).eps, atol=20 * np.finfo(dtype).eps
+    )
+    np.testing.assert_array_equal(found, turned)
+    assert ("row_sums" in names_of(steps(gradient(axis), x, u, i))) is (names > 1 or axis < 2)
 
 
-def test_rows_that_are_long_or_whole_numbers_are_not_compared_with_many_indices() -> None:
-    x, u, i = of_elements((4, TUNING.compared + 1), 1, TUNING.terms + 1)
-    assert {"scatter_add", "sums_at"} & names_of(steps(gradient(1), x, u, i))
-    few = [a[:, : TUNING.terms] for a in (u, i)]
-    assert not {"scatter_add", "sums_at"} & names_of(steps(gradient(1), x, *few))
+def test_updates_by_several_axes_of_indices_are_added_row_by_row() -> None:
+    """As the derivative of a function of examples, each with indices of two axes."""
+    rng = np.random.default_rng(0)
+    x, u = rng.standard_normal((6, 5)), rng.standard_normal((6, 2, 3))
+    i = rng.integers(-5, 5, (6, 2, 3))
+
+    def of_examples(x: Any, u: Any, i: Any) -> Any:
+        return ge2.vmap(lambda x, u, i: ge2.vjp(lambda x: x[i], x)[1](u)[0])(x, u, i)
+
+    assert "row_sums" in names_of(steps(of_examples, x, u, i))
+    with config.using(executor="emulator"):
+        found = ge2.jit(of_examples)(x, u, i)
+    wanted = np.zeros(x.shape)
+    np.add.at(wanted, (np.arange(6)[:, None, None], i), u)
+    np.testing.assert_allclose(found, wanted, rtol=1e-14, atol=1e-14)
+
+
+def test_which_lines_are_added_so() -> None:
+    room, rows, few = TUNING.row_sums
+    longest, beside = room // 8, room // (4 * 32)
+    for shape, axis, names, so in (
+        ((4, longest), 1, few, True), ((4, longest + 1), 1, few, False), ((4, 9), 1, few + 1, False),
+        ((rows, 9), 1, few + 1, True), ((beside, 4), 0, few, True), ((beside + 1, 4), 0, few, False),
+    ):  # fmt: skip
+        many = tuple(names if a == axis else n for a, n in enumerate(shape))
+        given = [ge2.ShapeDtypeStruct(s, t) for s, t in ((shape, "f4"), (many, "f4"), (many, "i8"))]
+        assert ("row_sums" in names_of(steps(gradient(axis), *given))) is so, shape
 
     def counts(i: Any) -> Any:
         found = np.zeros((len(i), 4), np.int64)
         np.add.at(found, (np.arange(len(i))[:, None], i), 1)
         return found
 
-    assert "scatter_add" in names_of(steps(counts, i % 4))
+    # whole numbers are added by atomics, in any order
+    assert "scatter_add" in names_of(steps(counts, np.zeros((5, 7), int)))
+
+
+def test_a_line_that_no_block_has_room_for_is_refused() -> None:
+    x = ge2.ShapeDtypeStruct((1 << 16, 2), "f8")
+    types = [ArrayType((3, 2), np.dtype(t)) for t in (np.float64, np.int64)]
+    problem = Problem(RowSums(x.shape, 0), tuple(types), RowSums(x.shape, 0).infer(*types))
+    assert "no room" in CudaRowSums().refuses(problem, Caps.before(H200))
 
 
 def test_an_index_of_fewer_axes_than_the_others_is_compared_with_none() -> None:

@@ -13,7 +13,7 @@ from ge2.targets.cuda.kernels.attention import (
     AttentionOfFew,
     AttentionOfWarps,
 )
-from ge2.targets.cuda.kernels.gather import CudaGather, CudaIndex, CudaScatter
+from ge2.targets.cuda.kernels.gather import CudaGather, CudaIndex, CudaRowSums, CudaScatter
 from ge2.targets.cuda.kernels.gemm import CudaSolve
 from ge2.targets.cuda.kernels.generated import (
     CudaConstant,
@@ -66,7 +66,8 @@ from ge2.targets.cuda.kernels.tensor_cores import (
 
 FAMILIES: Catalog = (
     CudaRegion(), CudaCopy(), CudaConstant(), CudaGather(), CudaIndex(), CudaScatter(),
-    CudaScatterReduce(), CudaSumsAt(), CudaUpdateOrder(), CudaSumsInOrder(), CudaConcatenate(), CudaPad(),
+    CudaScatterReduce(), CudaRowSums(), CudaSumsAt(), CudaUpdateOrder(), CudaSumsInOrder(),
+    CudaConcatenate(), CudaPad(),
     CudaUpdateSlice(), CudaBits(), CudaFold(),
     CudaScan(), CudaSort(), CudaTop(), CudaSolve(), Cufft(), CudaOwn(), CudaResident(), CudaSmallContraction(),
     GemmWgmmaRegion(), GemmWgmmaRegionOfCopies(), BlasEpilogue(), GemmMmaRegion(), GemmWgmmaPair(),

@@ -24,6 +24,7 @@ from ge2.ir import ArrayType, Dims
 from ge2.ops.index import (
     Gather,
     Indexed,
+    RowSums,
     Scatter,
     ScatterAdd,
     ScatterMax,
@@ -34,9 +35,9 @@ from ge2.ops.index import (
 from ge2.ops.reduce import kept
 from ge2.passes.take_to_mask import Index
 from ge2.targets.cuda.device import Caps
-from ge2.targets.cuda.emit import CudaKernel
+from ge2.targets.cuda.emit import CudaKernel, Fixed
 from ge2.targets.cuda.emit.special_reductions import Kernels
-from ge2.targets.cuda.emit.words import SUFFIX, expression
+from ge2.targets.cuda.emit.words import HELD, SUFFIX, expression
 from ge2.targets.cuda.kernels.generated import Cuda, Operands, copying, filling
 from ge2.targets.cuda.kernels.moves import (
     ALONG,
@@ -49,7 +50,7 @@ from ge2.targets.cuda.kernels.moves import (
     lettered,
     packed,
 )
-from ge2.targets.cuda.limits import Chip
+from ge2.targets.cuda.limits import WARP, Chip
 
 
 def index_dims(indices: Sequence[ArrayType]) -> Dims:
@@ -248,6 +249,94 @@ class CudaIndex(Cuda):
         line = Text(f"y[{grid.place('y', letters, places)}] = (int32_t){wrapped};")
         view = Elements(spread, (line,))
         return Kernels((grid.kernel("index", described(problem), view, x.size),))
+
+
+@final
+@record
+class SummingRows:
+    """The view that `templates/cuda/scatter_sums/by_rows.cu.jinja` and `by_lines` print."""
+
+    index: str
+    held: str
+    places: tuple[Text, ...]
+    update: str
+    place: str
+    total: str
+    to: str
+    stored: str
+
+
+@final
+class CudaRowSums(Cuda):
+    """The sums of lines in shared memory. A warp has a row: of lanes that name one element the first
+    adds before the next. Lines that lie side by side have a thread each. So the order is that of the
+    updates.
+    """
+
+    name = "row sums in CUDA"
+    ops = (RowSums,)
+
+    def refuses(self, problem: Problem, caps: Caps | None) -> str:
+        room = caps is None or self.lines(problem, caps.chip)
+        size = problem.outs[0].shape[of_lines(problem)]
+        return "" if room else f"a block has no room for the sums of {size} elements"
+
+    def lines(self, problem: Problem, chip: Chip) -> int:
+        """The lines of a block: of each it has a sum for each element, and of rows a claim, too."""
+        (out,), axis = problem.outs, of_lines(problem)
+        held, block = accumulator(out.dtype).itemsize, chip.tuning.elements.block
+        if is_row(out.shape, axis):
+            return min(chip.most // max(out.shape[axis] * (held + 4), 1), block // WARP)
+        room = chip.most // max(out.shape[axis] * held, 1)
+        return next((n for n in (block, block // 2, block // 4, WARP) if n <= room), 0)
+
+    def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Kernels:
+        (ins, (to,)), (updates, index), (out,) = problem.arrays, problem.inputs, problem.outs
+        if not out.size:
+            return Kernels(())
+        axis, lines = of_lines(problem), self.lines(problem, caps.chip)
+        held, dtype, by_rows = accumulator(out.dtype), out.dtype, is_row(out.shape, axis)
+        lie = [x.strides or (0,) * len(out.shape) for x in (*ins, to)]
+        rest = [n for a, n in enumerate(out.shape) if a != axis]
+        steps = [tuple(s for a, s in enumerate(x) if a != axis) for x in lie]
+        sizes, strides = merged(tuple(rest), *steps)
+        spans = zip((updates.shape, index.shape, out.shape), lie, strict=True)
+        grid = Grid(far((updates.size, out.size), *spans), lines * WARP if by_rows else lines)
+        grid.fixed.append(Fixed("LINES", lines, "of a block"))
+        letters, names = lettered(OVER, len(sizes)), ("updates", "index", "y")
+        at = [
+            added(grid.place(name, letters, s), grid.place(f"{name}_along", [n], (x[axis],)))
+            for name, s, x, n in zip(names, strides, lie, ("k", "k", "w"), strict=True)
+        ]
+        update = loaded(grid.element("updates", ins[0], dtype, at[0]), dtype)
+        named = grid.element("index", ins[1], index.dtype, at[1])
+        grid.result("y", to, dtype)
+        count, size = out.size // out.shape[axis], grid.size("size", out.shape[axis])
+        for name, n in (("n", count), ("terms", updates.shape[axis])):
+            grid.size(name, n)
+        extents = grid.sizes(letters, sizes) if len(letters) > 1 else [""]
+        split = grid.split("line", letters, extents) if letters else ()
+        sum_of = "sums[place]" if by_rows else "sums[place * LINES]"
+        total = expression(ScatterAdd((0,)).merge, [sum_of, "update"], held, held)
+        left = stored("sums[w]" if by_rows else "sums[w * LINES]", dtype)
+        place = f"(int)ge2_index_{SUFFIX[index.dtype]}({named}, {size})"
+        view = SummingRows(grid.whole, HELD[held], tuple(split), update, place, total, at[2], left)
+        kind, blocks = "by_rows" if by_rows else "by_lines", -(-count // lines)
+        kernel = grid.kernel(
+            "row sum", described(problem), view, blocks * grid.block, f"scatter_sums/{kind}"
+        )
+        shared = lines * out.shape[axis] * (held.itemsize + 4 * by_rows)
+        return Kernels((replace(kernel, shared=shared),))
+
+
+def of_lines(problem: Problem) -> int:
+    assert isinstance(problem.op, RowSums)
+    return problem.op.axis
+
+
+def is_row(shape: Dims, axis: int) -> bool:
+    """True of lines whose elements lie side by side, and not the lines."""
+    return math.prod(shape[axis + 1 :]) == 1
 
 
 # -------- What kernels that write at indices share: those so far, their arrays, and elements as

@@ -582,16 +582,16 @@ class LaneSums(Cells):
     def adds(self, grid: Grid) -> tuple[Text, ...]:
         """Adds what was read to the sums of its place."""
         if self.pack == 1:
-            value = loaded("ahead[b]", self.dtype)
-            return (Text(f"mine[to[b]] = {self.sum('mine[to[b]]', value)};"),)
+            value = loaded("some[b]", self.dtype)
+            return (Text(f"mine[at[b]] = {self.sum('mine[at[b]]', value)};"),)
         wide = min(self.pack, WORD.itemsize * 2 // self.held.itemsize)
         grid.fixed.append(Fixed("WIDE", wide, "sums of one access"))
-        value = loaded("ahead[b].at[v]", self.dtype)
+        value = loaded("some[b].at[v]", self.dtype)
         line = f"now.at[v] = {self.sum('now.at[v]', value)};"
         return (
-            Text("auto now = ge2_read<PACK, WIDE>(mine + to[b]);"),
+            Text("auto now = ge2_read<PACK, WIDE>(mine + at[b]);"),
             unrolled("v", "PACK", [Text(line)]),
-            Text("ge2_write<PACK, WIDE>(mine + to[b], now);"),
+            Text("ge2_write<PACK, WIDE>(mine + at[b], now);"),
         )
 
     def sum(self, a: str, b: str) -> str:

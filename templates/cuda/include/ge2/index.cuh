@@ -4,15 +4,16 @@
 
 #include "ge2/core.cuh"
 
-/* Bit by bit: a quotient of 64 bits is a function, for whose sake kernels would put registers aside. Few indices come
- * here. */
+/* The remainder by quotients in double, of which the first leaves at most some sizes, the second one: few indices come
+ * here. A quotient of 64 bits is a function, for whose sake kernels would put registers aside; and with a loop here the
+ * reads at several indices of a thread waited for each other, for three times as long. */
 GE2_FN int64_t ge2_index_rest(uint64_t i, uint64_t size) {
-    uint64_t rest = 0;
-    for (int bit = 63; size && bit >= 0; bit--) {
-        rest = rest << 1 | (i >> bit & 1);
-        if (rest >= size) rest -= size;
-    }
-    return (int64_t)rest;
+    if (!size) return 0;
+    const double by = 1.0 / (double)size;
+    int64_t rest = (int64_t)(i - (uint64_t)fmin((double)i * by, 0x1.fffffffffffffp63) * size);
+    rest -= (int64_t)floor((double)rest * by) * (int64_t)size;
+    rest = rest < 0 ? rest + (int64_t)size : rest;
+    return rest >= (int64_t)size ? rest - (int64_t)size : rest;
 }
 
 #define GE2_INDICES(t, T) \
