@@ -302,6 +302,24 @@ program.add("scatter_add_by_digits", add_at, "f16[700000]", "i32[300000]", "f16[
 program.add("scatter_add_in_tiles", add_at, "f16[70000]", "i32[20000]", "f16[20000]")
 
 
+def of_lines(axis):
+    def gradient(x, u, i):
+        return ge2.vjp(lambda x: np.take_along_axis(x, i, axis), x)[1](u)[0]
+
+    return gradient
+
+
+program.add(
+    "scatter_add_lanes", add_at, "f32[30,32]", "i64[9000]", "f32[9000,32]", targets=("cuda",)
+)
+program.add(
+    "sums_of_rows", of_lines(1), "f32[20,30]", "f32[20,50]", "i64[20,50]", targets=("cuda",)
+)
+program.add(
+    "sums_of_lines", of_lines(0), "f64[30,20]", "f64[50,20]", "i32[50,20]", targets=("cuda",)
+)
+
+
 @program("f32[40000,32]", "i32[20000]", "f32[20000,32]", targets=("cuda",))
 def scatter_add_to_zeros(table, i, u):
     return ge2.grad(lambda t: (np.take(t, i, 0) * u).sum())(table)

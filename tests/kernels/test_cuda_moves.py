@@ -677,3 +677,19 @@ def test_a_place_of_very_many_updates(hot: int, rng: np.random.Generator) -> Non
     updates = rng.integers(-4, 5, (n, 20)).astype(np.float32)
     found, wanted = added(np.ones((40, 20), np.float32), updates, places, chip=RANKED[1])
     np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize("dtype", ["i1", "u1", "i4", "u4", "i8", "u8"])
+def test_indices_far_outside_wrap_around(dtype: str) -> None:
+    """As if by a remainder of whole numbers, which the kernels have by quotients in double."""
+    info, powers = np.iinfo(dtype), (7, 8, 31, 32, 53, 62, 63, 64)
+    near = {s * 2**p + d for p in powers for d in (-3, -1, 0, 1) for s in (-1, 1)} | {0, 5, -5}
+    given = [v for v in sorted(near) if info.min <= v <= info.max]
+    index = np.array(given, dtype)
+    for n in (1, 3, 1000, 65_537):
+        x = np.arange(2.0 * n).reshape(2, n)
+        with config.using(executor="emulator"):
+            rows, pairs = ge2.jit(lambda x, i: (x[0][i], x[np.zeros(len(i), int), i] * 1))(x, index)
+        wanted = [v % n for v in given]
+        assert rows.tolist() == wanted
+        assert pairs.tolist() == wanted

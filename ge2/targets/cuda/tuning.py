@@ -334,15 +334,17 @@ class Scatters:
     digit: float = 3.9e-11  # a digit of the place of an update
     compared: float = 1.5e-13  # two places compared, by the count of instructions
     run: float = 2.2e-11  # an update that is read in the order of places,
-    row: float = 7e-11  # or a row of them
+    row: float = 7e-11  # or a row of them,
+    again: float = 3.5e-12  # or an element that is summed before, by windows of a place's many
     cleared_bytes: float = 4e12  # of sums, cleared and read, in a second: assumed
     # sums of few places, of which blocks have several: elements of a row at least, as single ones are
     # added exactly as fast; updates of a thread on their way at once, threads of a block at least,
-    # and the seconds of a round of those updates: assumed
+    # and the seconds of a round of those updates (64 places of 64 floats took 130 us for 76 rounds)
     lane_columns: int = 4
-    lane_ahead: int = 8
+    lane_ahead: int = 8  # half as many where one update of all threads takes more bytes
+    lane_bytes: int = 1 << 13
     lane_threads: int = 64
-    lane_round: float = 1e-6
+    lane_round: float = 1.2e-6
     busy: int = 2  # updates of a block for each sum of whole numbers, which it adds to the result
 
 

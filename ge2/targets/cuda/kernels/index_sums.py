@@ -494,13 +494,15 @@ class LaneSums(Cells):
     def __init__(self, writes: Writes, fresh: bool = False) -> None:
         super().__init__(writes, fresh)
         chip, rows, self.tuning = writes.chip, self.rows, writes.chip.tuning.scatters
-        self.held = accumulator(self.dtype)
-        self.pack = 1 if rows.of_y.value else rows.pack
-        self.team, self.ahead = rows.length // self.pack, self.tuning.lane_ahead
+        self.held, self.pack = accumulator(self.dtype), 1 if rows.of_y.value else rows.pack
+        self.team = rows.length // self.pack
         room = chip.most // max(self.cells * self.held.itemsize, 1)
         self.lanes = min(room, self.tuning.shared_block // max(self.team, 1))
-        most = -(-rows.count // max(self.lanes * self.ahead, 1))
-        self.chunks = max(min(chip.multiprocessors, most), 1)
+        # twice as many wait in registers, of which threads that are many have few
+        many = self.lanes * self.team * self.pack * self.held.itemsize > self.tuning.lane_bytes
+        self.ahead = self.tuning.lane_ahead // (2 if many else 1)
+        rounds = -(-rows.count // max(self.lanes * self.ahead, 1))
+        self.chunks = max(min(chip.multiprocessors, rounds), 1)
         self.each = -(-rows.count // self.chunks)
 
     def unserved(self) -> str:
@@ -513,8 +515,8 @@ class LaneSums(Cells):
             return f"updates are no rows of {self.tuning.lane_columns} elements one after another"
         if self.lanes * self.team < self.tuning.lane_threads:
             return f"a block has room for the sums of {self.lanes} updates at once"
-        few = f"there are {self.rows.count} updates, fewer than {self.tuning.unordered}"
-        return few if self.rows.count < self.tuning.unordered else ""
+        few = self.rows.count < self.tuning.unordered
+        return f"there are fewer than {self.tuning.unordered} updates" if few else ""
 
     @property
     def seconds(self) -> float:
@@ -533,8 +535,7 @@ class LaneSums(Cells):
             Fixed("PACK", self.pack, "columns of a thread"),
             Fixed("AHEAD", self.ahead, "updates of a thread on their way at once"),
         ]
-        for name, size in (("n", rows.count), ("each", self.each), ("cells", self.cells)):
-            grid.size(name, size)
+        grid.size("n", rows.count), grid.size("each", self.each), grid.size("cells", self.cells)
         temp = writes.temp(self.chunks * self.cells, FLOAT64)
         total = self.sum("total", "sums[lane * cells + w]")
         reads, adds = self.reads(grid), self.adds(grid)

@@ -410,7 +410,8 @@ def in_order(problem: Problem, rows: Rows, caps: Caps) -> float:
     """The seconds of sums of updates in order, each of which is read somewhere else."""
     tuning = caps.chip.tuning.scatters
     apart = tuning.run if rows.length == 1 else tuning.row
-    return caps.speed.of(problem, launches=2) + rows.count * apart
+    again = rows.length * tuning.again if rows.count > rows.places * tuning.window else 0.0
+    return caps.speed.of(problem, launches=2) + rows.count * (apart + again)
 
 
 class CudaScatterReduce(CudaWriting):
