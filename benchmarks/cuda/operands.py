@@ -22,7 +22,7 @@ from benchmarks.peers import peer
 from benchmarks.record import AtMost, Row
 
 MADE = "wgmma product of operands that it makes", "mma product of operands that it makes"
-EPSILON = np.float32(1e-5)
+EPSILON = 1e-5
 Layer = Callable[..., Any]
 
 

@@ -291,3 +291,15 @@ def test_what_a_thread_keeps_has_a_name_of_its_own():
     ((_, text),) = kernels(block, *args)
     assert re.search(r"float (\w+)_kept\[PACKS\];", text)
     assert not declared_twice(text)
+
+
+def test_few_elements_that_take_long_are_shared_by_many_small_blocks() -> None:
+    def angles(y: Any, x: Any) -> Any:
+        return (np.arctan2(y, x) * np.hypot(y, x) * np.arcsinh(y)).sum()
+
+    def squares(y: Any, x: Any) -> Any:
+        return (y * x).sum()
+
+    given = [ge2.ShapeDtypeStruct((800, 800), "f8")] * 2
+    assert "TEAM     =  256;" in kernels(angles, *given)[0][1]
+    assert "TEAM     = 1024;" in kernels(squares, *given)[0][1]

@@ -241,7 +241,8 @@ class Plan:
             many = self.count >= 2 * self.chip.multiprocessors
             long = n >= self.rounds_long() * self.tuning.long_block * pack
             block = self.tuning.long_block if long else self.tuning.block
-            widest = block if many else self.tuning.largest
+            few = self.tuning.block if self.costly() else self.tuning.largest
+            widest = block if many else few
             widest = WARP if self.in_passing() else widest
             team = min(widest, max(power(-(-n // pack)), 1))
             return Shape(team, max(team, self.tuning.block), 0)
@@ -357,7 +358,12 @@ class Plan:
         wanted = (
             self.chip.multiprocessors * self.chip.threads // (shape.block * max(team_blocks, 1))
         )
-        return max(1, min(wanted, self.length // (shape.team * self.pack * 4))), team_blocks
+        packs = 1 if self.costly() else self.tuning.packs  # of each thread, at least
+        return max(1, min(wanted, self.length // (shape.team * self.pack * packs))), team_blocks
+
+    def costly(self) -> bool:
+        """True if elements take so long that few threads would keep the others waiting."""
+        return sum(w.cost for w in self.problem.works) >= self.tuning.costly
 
     def busy(self) -> int:
         """Returns how many blocks have as much under way as keeps memory busy."""
