@@ -77,6 +77,7 @@ BY_FIRST = {  # the first word of a name
     "select": "select", "transpose": "transpose", "index": "index", "random": "random",
 }  # fmt: skip
 BY_ANGLE = frozenset(("sin", "cos", "tan"))  # float64: functions that are called, a header each
+REMAINDERS = frozenset(("fmod", "rem", "floor_div"))  # of floats
 FOLDS = frozenset(("indexed", "first", "at", "argmax", "argmin", "compensate", "compensated"))
 
 
@@ -116,6 +117,8 @@ def header(name: str, suffix: str) -> str:
         return BY_FIRST[first]
     if suffix == "f64" and name in BY_ANGLE:
         return f"float_{name}"
+    if suffix in ("f32", "f64") and name in REMAINDERS:
+        return "float_remainder"
     if suffix in ("f32", "f64"):
         return (
             "complex"
