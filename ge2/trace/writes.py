@@ -329,13 +329,7 @@ GIVEN: Final = (
     "asfortranarray", "require", "ndenumerate",
 )  # fmt: skip
 JOINERS: Final = ("r_", "c_")
-METHODS: Final = (
-    "reduce",
-    "accumulate",
-    "reduceat",
-    "outer",
-    "at",
-)  # of ufuncs, which take lists, too
+METHODS: Final = ("reduce", "accumulate", "reduceat", "outer", "at")  # of ufuncs, of lists, too
 HOMES: Final = (np, np.linalg, np.fft)  # of functions that are to take lists of traced values
 # functions of `math`, by their names in NumPy and in scipy.special where those are others
 OF_NUMPY: Final = {

@@ -39,6 +39,7 @@ C = Spelling(
     truth=("0", "1"),
     infinity=("__builtin_inff()", "__builtin_inf()"),
     nan=('__builtin_nanf("")', '__builtin_nan("")'),
+    rounded=frozenset(("f16",)),
 )
 expression, retyped, spelt, number = C.expression, C.retyped, C.spelt, C.number
 
@@ -103,7 +104,9 @@ def types(text: str) -> tuple[str, ...]:
 
 @cache
 def header(name: str, suffix: str) -> str:
-    if name.startswith("cast_") or name == "cast":
+    if (name, suffix) == ("cast_f32", "f16"):  # by an instruction of the processor
+        return "float16"
+    if name.startswith("cast_") or name in ("cast", "rounded"):
         return "cast"
     if name.startswith("attend_"):
         return "attend"
