@@ -61,6 +61,9 @@ class Spelling:
     truth: tuple[str, str]
     infinity: tuple[str, str]
     nan: tuple[str, str]
+    rounded: frozenset[str] = (
+        frozenset()
+    )  # half types with a function that rounds a float32 to them
 
     def expression(self, text: str, operands: list[str], dtype: np.dtype, to: np.dtype) -> str:
         """Returns an op's expression with its functions typed by the first operand.
@@ -97,6 +100,8 @@ class Spelling:
         """Converts a value to another dtype; a half type is a rounded float32."""
         if out in HALF:
             short = SUFFIX[out]
+            if dtype == FLOAT32 and short in self.rounded:
+                return f"ge2_rounded_{short}({text})"
             return f"ge2_cast_{short}_f32(ge2_cast_{SUFFIX[dtype]}_{short}({text}))"
         if dtype == BOOL and out not in COMPLEX:
             return f"{text} ? {self.number(1, out)} : {self.number(0, out)}"

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from ge2.base.arrays import BOOL, COMPLEX, FLOATS, INT32, INT64, can_cast
+from ge2.base.arrays import BOOL, COMPLEX, FLOAT64, FLOATS, INT32, INT64, can_cast
 from ge2.base.source import Source
 from ge2.ir import (
     ArrayType,
@@ -356,6 +356,23 @@ def alone(sweep: Sweep, op: Any, inputs: Sequence[Atom], out: ArrayType) -> Atom
     return inputs[0] if len(inputs) == 1 and inputs[0].type == out else None
 
 
+def fold_of_join(sweep: Sweep, op: Any, inputs: Sequence[Atom], out: ArrayType) -> Atom | None:
+    """max over axis 0 of [a[None], b[None]] = max a b; sums of narrow floats are held in wider ones."""
+    join, word = sweep.made_by(inputs[0], "concatenate"), op.name.removeprefix("reduce_")
+    if join is None or len(join.inputs) > 32:  # of more a kernel reads one array
+        return None
+    if op.axes != (join.op.axis,) or any(x.type.shape[op.axes[0]] != 1 for x in join.inputs):  # type: ignore[attr-defined]
+        return None
+    held = word in ("sum", "prod") and out.dtype in FLOATS and out.dtype != FLOAT64
+    if held or out.dtype in COMPLEX:
+        return None
+    parts = [sweep.make(Reshape(out.shape), (x,), out) for x in join.inputs]
+    whole = Literal.of(out.dtype.type(0)) if word == "sum" else parts.pop(0)
+    for part in parts:
+        whole = sweep.make(BY_NAME[MERGES.get(word, word)], (whole, part), out)
+    return whole
+
+
 def part_of_join(sweep: Sweep, op: Any, inputs: Sequence[Atom], out: ArrayType) -> Atom | None:
     """A slice of joined arrays that lies within one of them is a slice of that one."""
     join = sweep.made_by(inputs[0], "concatenate")
@@ -464,15 +481,17 @@ RULES: Rules = {
     "pad": (unpadded,),
     "rev": (over_nothing,),
     # over no axes not reduce_sum: NumPy adds 0.0, which makes 0.0 of -0.0
-    "reduce_sum": (of_nothing, summed_narrow), "reduce_prod": (over_nothing, of_nothing),
-    "reduce_max": (over_nothing,), "reduce_min": (over_nothing,),
-    "reduce_or": (over_nothing, of_nothing), "reduce_and": (over_nothing, of_nothing),
+    "reduce_sum": (of_nothing, fold_of_join, summed_narrow),
+    "reduce_prod": (over_nothing, of_nothing, fold_of_join),
+    "reduce_max": (over_nothing, fold_of_join), "reduce_min": (over_nothing, fold_of_join),
+    **dict.fromkeys(("reduce_or", "reduce_and"), (over_nothing, of_nothing, fold_of_join)),
     "concatenate": (alone,),
     "update_slice": (written_in_part,),
 }
 # fmt: on
 
 
+MERGES = {"sum": "add", "prod": "mul"}
 VIEWS: Rules = {"slice": (same, part_of_join), "reshape": (reshaped,)}  # the rules of views alone
 
 

@@ -329,6 +329,7 @@ GIVEN: Final = (
     "asfortranarray", "require", "ndenumerate",
 )  # fmt: skip
 JOINERS: Final = ("r_", "c_")
+METHODS: Final = ("reduce", "accumulate", "reduceat", "outer", "at")  # of ufuncs, of lists, too
 HOMES: Final = (np, np.linalg, np.fft)  # of functions that are to take lists of traced values
 # functions of `math`, by their names in NumPy and in scipy.special where those are others
 OF_NUMPY: Final = {
@@ -408,7 +409,8 @@ class Instead:
         return (self.call if for_user(self.original) else self.original)(*args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.original, name)
+        found = getattr(self.original, name)
+        return of_lists(found) if name in METHODS and for_user() else found
 
     def __eq__(self, other: object) -> bool:
         return other is self.original or other is self

@@ -199,6 +199,35 @@ def test_many_updates_of_few_places(dtype: str, rng: np.random.Generator) -> Non
     assert np.signbit(found[0][-1]) and found[0][-1] == 0
 
 
+@pytest.mark.parametrize("order", ["sorted", "sorted at first", "at first not", "one"])
+def test_updates_of_places_in_a_row(order: str, rng: np.random.Generator) -> None:
+    """The same bits as one after the other, whether the first places of a stretch are the same or not."""
+    n, places = 150_000, 60
+    index = np.sort(rng.integers(0, places, n))
+    if order == "one":
+        index[:] = 7
+    elif order != "sorted":
+        part = slice(3000, None) if order == "sorted at first" else slice(0, 3000)
+        rng.shuffle(index[part])
+    updates = rng.integers(-1000, 1000, n) * 0.25  # sums of which are exact
+    wanted = np.zeros(places)
+    np.add.at(wanted, index, updates)
+    low = np.full(places, np.inf)
+    np.minimum.at(low, index, updates)
+
+    def added(x: Any, y: Any, index: Any, updates: Any) -> Any:
+        x, y = x.copy(), y.copy()
+        np.add.at(x, index, updates)
+        np.minimum.at(y, index, updates)
+        return x, y
+
+    x, y = np.zeros(places), np.full(places, np.inf)
+    for threads in (1, 3):
+        with config.using(executor="c", threads=threads):
+            for found, z in zip(ge2.jit(added)(x, y, index, updates), (wanted, low), strict=True):
+                alike(found, z)
+
+
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", ["f8", "f4", "f2", "i4", "u1", "?", "c16"])
 def test_extremes_of_few_places_are_numpys_to_the_bit(dtype: str, rng: np.random.Generator) -> None:

@@ -72,6 +72,36 @@ def test_complex_products_by_one_stay():
     assert simplify(graph(text)) == graph(text)
 
 
+JOINED = """{ lambda ; x:f64[3] y:f64[3]. let
+    a:f64[1,3] = reshape[shape=(1, 3)] x
+    b:f64[1,3] = reshape[shape=(1, 3)] y
+    c:f64[2,3] = concatenate[axis=0] a b
+    d:f64[3] = FOLD[axes=(0,)] c
+  in (d,) }"""
+
+
+@pytest.mark.parametrize(
+    ("fold", "wanted"),
+    [
+        ("reduce_max", "c:f64[3] = max a b\nin (c,) }"),
+        ("reduce_prod", "c:f64[3] = mul a b\nin (c,) }"),
+        ("reduce_sum", "c:f64[3] = add 0.0:f64[] a\nd:f64[3] = add c b\nin (d,) }"),  # of -0.0 0.0
+    ],
+)
+def test_a_fold_of_joined_arrays_is_of_the_arrays(fold, wanted):
+    text = JOINED.replace("FOLD", fold)
+    assert after(simplify, text) == wanted
+    xs = SPECIAL.astype(float), np.array([-0.0, 1.0, np.inf])
+    same(graph(text), simplify(graph(text)), *xs)
+
+
+def test_folds_of_joined_arrays_that_stay():
+    narrow = JOINED.replace("FOLD", "reduce_sum").replace("f64", "f32")  # held in float64
+    along = JOINED.replace("FOLD[axes=(0,)] c", "reduce_max[axes=(1,)] c")
+    for text in (narrow, along.replace("d:f64[3]", "d:f64[2]")):
+        assert "concatenate" in after(simplify, text)
+
+
 def test_minus_moves_into_the_sum():
     text = f"{X} a:f32[3] = neg x b:f32[3] = add x a c:f32[3] = sub x a in (b, c) }}"
     assert after(simplify, text) == lines("""

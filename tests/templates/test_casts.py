@@ -162,3 +162,22 @@ def test_half_types_round_as_numpy_to_the_payload_of_nan(
             x = np.concatenate([t.astype(wide) for t in (*near, *around)] + [drawn(wide, PATTERNS)])
             want = x.astype(half).view(STORED[half])
             np.testing.assert_array_equal(cast(casts, x, half).view(STORED[half]), want)
+
+
+@pytest.mark.parametrize("flags", [[], ["-march=haswell"] if INTEL else ["-O1"]], ids=" ".join)
+def test_float16_by_instructions(flags: list[str]) -> None:
+    """Ties, their neighbours and any bits, NaN among them."""
+    down, round_ = "ge2_cast_f32_f16", "ge2_rounded_f16"
+    functions = [(down, ["float"], "uint16_t"), (round_, ["float"], "float")]
+    loops = elementwise(functions, ["ge2/float16.h"], flags)
+    whole = np.arange(0x7C00, dtype=np.uint16).view(np.float16).astype(np.float32)
+    ties = (whole[1:] + whole[:-1]) / 2
+    near = [np.nextafter(ties, np.float32(to)) for to in (0, np.inf)]
+    edges = np.linspace(65_500, 65_550, 101, dtype=np.float32)
+    x = np.concatenate([ties, *near, -ties, edges, drawn(FLOAT32, PATTERNS)])
+    with np.errstate(over="ignore"):
+        half = x.astype(np.float16)
+    for first in range(9):  # and with any rest of a vector
+        y = loops[down](x[first:])
+        np.testing.assert_array_equal(y, half[first:].view(np.uint16))
+    np.testing.assert_array_equal(bits(loops[round_](x)), bits(half.astype(np.float32)))

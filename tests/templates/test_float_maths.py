@@ -31,7 +31,7 @@ from tests.templates.harness import (
 pytestmark = needs_compiler
 
 POINTS = int(os.environ.get("GE2_TEST_POINTS", "100000"))
-FAMILIES = ("basic", "exp", "log", "trig", "sin", "cos", "tan", "power")
+FAMILIES = ("basic", "exp", "log", "trig", "sin", "cos", "tan", "power", "remainder")
 HEADERS = [f"ge2/float_{family}.h" for family in FAMILIES]
 C = {"f32": "float", "f64": "double"}
 DTYPE = {"f32": np.dtype(np.float32), "f64": np.dtype(np.float64)}
@@ -340,10 +340,9 @@ def test_extremes_begin_beyond_every_number(loops: dict[str, Loop], short: str) 
     assert loops[f"ge2_highest_{short}() + {{0}}"](one) == np.inf
 
 
-# Not vectorised: what calls the C library; and x**1, which is a copy.
+# Not vectorised: x**1, which is a copy.
 AVX2 = ["-march=haswell"] if platform.machine() == "x86_64" else []
-SCALAR = {f"ge2_{name}_f64" for name in ("fmod", "rem", "floor_div")}
-SCALAR |= {f"ge2_integer_pow_{s}({{0}}, 1)" for s in C}
+SCALAR = {f"ge2_integer_pow_{s}({{0}}, 1)" for s in C}
 
 
 def vectorised(listed: list[tuple[str, list[str], str]], folder: Path) -> set[str]:

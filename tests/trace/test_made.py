@@ -294,6 +294,21 @@ def test_functions_take_lists_of_traced_values() -> None:
     np.testing.assert_allclose(found, [2 * X[0] + np.exp(X[0]), np.exp(X[1]), 0])
 
 
+def methods_of_lists(x: Any) -> Any:
+    y = np.zeros(3)
+    np.add.at(y, [0, 0, 2], [x[0], x[1], 1.0])
+    return (
+        y, np.maximum.reduce([x, x[::-1], 2 * x]), np.add.outer([x[0], 1.0], (x[1], x[2])),
+        np.logical_and.reduce((x > 0, x < 3)), np.minimum.accumulate([x[0], x[1], x[2]]),
+    )  # fmt: skip
+
+
+def test_methods_of_ufuncs_take_lists_of_traced_values() -> None:
+    same(ge2.jit(methods_of_lists)(X), methods_of_lists(X))
+    found = ge2.grad(lambda x: np.maximum.reduce([x[0] ** 2, x[1], 1.0]))(X)
+    np.testing.assert_allclose(found, [2 * X[0], 0, 0])
+
+
 def test_what_numpy_makes_of_an_error_is_no_result() -> None:
     """`np.array_equal` of what it cannot read is False, whatever the reason."""
     f = ge2.jit(lambda x: (np.array_equal([x[0], 2.0], [1.5, 2.0]), np.array_equiv(x, [x[0]])))

@@ -165,9 +165,23 @@ def weights_weighed(q: Any, k: Any, v: Any) -> Any:
     return (softmax(scores(q, k)) * k[..., None, :, 0]) @ v
 
 
+def added_rows(q: Any, k: Any, v: Any) -> Any:
+    """One query for all rows, which differ by what is added: the sums are of more rows than it has."""
+    return softmax(np.tanh(scores(q[..., :1, :], k) + q[..., :1])) @ v
+
+
 @pytest.mark.parametrize(
     "function",
-    [weights_too, two_sums, held_scores, held_sum, over_queries, another_shift, weights_weighed],
+    [
+        weights_too,
+        two_sums,
+        held_scores,
+        held_sum,
+        over_queries,
+        another_shift,
+        weights_weighed,
+        added_rows,
+    ],
 )
 def test_what_is_no_attention_is_left(function: Attention) -> None:
     graph = graph_of(function, *arguments("plain"))

@@ -158,6 +158,13 @@ class Along:
         """The value of which another is a view, or that in another dtype."""
         return self.roots.get(a, a)
 
+    def has_more_axes(self, scores: Var) -> bool:
+        """True if scores have an axis that the product lacks, as x[:, None] + (k @ q)[None] has rows
+        that no product makes: their sums are more than the product's rows.
+        """
+        dims = self.facts[scores].dims
+        return any(d == REPEATED and n > 1 for d, n in zip(dims, scores.type.shape, strict=True))
+
     def has_keys(self, x: Fact) -> bool:
         return self.key in x.dims
 

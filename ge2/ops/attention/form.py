@@ -197,6 +197,8 @@ class Finder:
         fact = along.facts[product.inputs[side]]
         scores = fact.scores
         assert scores is not None
+        if along.has_more_axes(scores):
+            return None
         build = Builder(self, along, chains)
         between = build.between(scores)
         found = build.dropping(product.inputs[side])

@@ -101,10 +101,6 @@ def diagonal_of(v: Value, like: Value) -> Value:
     return on_diagonal(along_rows(v.cast(like.dtype), like))
 
 
-def identity(like: Value) -> Value:
-    return on_diagonal(like.ones())
-
-
 def read_of(g: Value, lower: bool = True) -> Value:
     """The gradient by one triangle of Hermitian matrices, from `g`, that by
     all of their elements.
@@ -210,11 +206,20 @@ class Pinv(Linalg):
     def vjp(self, cts: Cotangents, ys: Values, xs: Values, wanted: Flags) -> Cotangents:
         (g,), (p,), (a,) = gradients(cts), ys, xs
         assert g is not None
-        ap, pa, ph, gh = product(a, p), product(p, a), adjoint(p), adjoint(g)
-        first = product(ph, product(g, ph))
-        second = product(product(identity(ap) - ap, gh), product(p, ph))
-        third = product(product(ph, p), product(gh, identity(pa) - pa))
-        return [cotangent(second + third - first, a)]
+        if a.shape[-2] >= a.shape[-1]:
+            return [cotangent(pinv_gradient(a, p, g), a)]
+        back = pinv_gradient(adjoint(a), adjoint(p), adjoint(g))
+        return [cotangent(adjoint(back), a)]
+
+
+def pinv_gradient(a: Value, p: Value, g: Value) -> Value:
+    """(1 - a p) g^H p p^H + p^H p g^H (1 - p a) - p^H g p^H of an a of no fewer rows than columns, in an
+    order that makes no matrix of rows by rows.
+    """
+    ph, gh = adjoint(p), adjoint(g)
+    across = product(gh - product(a, product(p, gh)), product(p, ph))
+    beside = product(p, gh - product(gh, product(p, a)))
+    return across + product(ph, beside - product(g, ph))
 
 
 # ------------------------------------------------------------------------------------- determinants

@@ -39,6 +39,7 @@ C = Spelling(
     truth=("0", "1"),
     infinity=("__builtin_inff()", "__builtin_inf()"),
     nan=('__builtin_nanf("")', '__builtin_nan("")'),
+    rounded=frozenset(("f16",)),
 )
 expression, retyped, spelt, number = C.expression, C.retyped, C.spelt, C.number
 
@@ -77,6 +78,7 @@ BY_FIRST = {  # the first word of a name
     "select": "select", "transpose": "transpose", "index": "index", "random": "random",
 }  # fmt: skip
 BY_ANGLE = frozenset(("sin", "cos", "tan"))  # float64: functions that are called, a header each
+REMAINDERS = frozenset(("fmod", "rem", "floor_div"))  # of floats
 FOLDS = frozenset(("indexed", "first", "at", "argmax", "argmin", "compensate", "compensated"))
 
 
@@ -102,7 +104,9 @@ def types(text: str) -> tuple[str, ...]:
 
 @cache
 def header(name: str, suffix: str) -> str:
-    if name.startswith("cast_") or name == "cast":
+    if (name, suffix) == ("cast_f32", "f16"):  # by an instruction of the processor
+        return "float16"
+    if name.startswith("cast_") or name in ("cast", "rounded"):
         return "cast"
     if name.startswith("attend_"):
         return "attend"
@@ -116,6 +120,8 @@ def header(name: str, suffix: str) -> str:
         return BY_FIRST[first]
     if suffix == "f64" and name in BY_ANGLE:
         return f"float_{name}"
+    if suffix in ("f32", "f64") and name in REMAINDERS:
+        return "float_remainder"
     if suffix in ("f32", "f64"):
         return (
             "complex"

@@ -167,6 +167,7 @@ class Summing:
     count: str
     at: tuple[Text]
     add: tuple[Text]
+    kept: tuple[Text]
     merged: str
 
 
@@ -386,12 +387,24 @@ class CScatterReduce(CWriting):
         head.size("span", x.size)
         head.size("stretch", stretch_of(x.size, head.tuning.moves))
         zero = number(op.neutral_of(held), held)
-        add = self.stored(op, "mine[at]", self.update(rows, ins[1]), x.dtype, held)
+        update = self.update(rows, ins[1])
+        add, kept = (self.stored(op, y, update, x.dtype, held) for y in ("mine[at]", "sum"))
         merge = expression(op.merge, ["x[k]", "mine[k]"], held, held)
         at, sharing = rows.at(), None
         if not head.alone:
             sharing = Sharing(head.team(rows.work), "for ordered schedule(static, 1)", long=True)
-        view = Summing(checks, sharing, STORED[held], zero, rows.i[0], n, at, (Text(add),), merge)
+        view = Summing(
+            checks,
+            sharing,
+            STORED[held],
+            zero,
+            rows.i[0],
+            n,
+            at,
+            (Text(add),),
+            (Text(kept),),
+            merge,
+        )
         return head.skeleton(rows.op.name, problem, "scatter_sums", view)
 
     def stored(self, op: Indexed, y: str, update: str, dtype: np.dtype, held: np.dtype) -> str:

@@ -95,6 +95,11 @@ typedef struct timespec ge2_time;
 #define GE2_CALLER GE2_LIGHT GE2_SINGLE
 #define GE2_CALLED static __attribute__((noinline, unused)) /* a function that does not become part of its callers */
 
+/* A function with variants for vectors, of which a library has one copy, though each of its parts defines it. */
+#if defined(__AVX2__) && defined(__FMA__) && defined(__GNUC__) && !defined(__clang__)
+#define GE2_ONE_COPY __attribute__((weak, visibility("hidden"), noinline, const))
+#endif
+
 /* Before one of two calls that differ only in the types of their arguments: gcc 12 takes them for the same call if the
    arguments are equal constants, and then passes 32 bits on the stack where 64 are read. */
 #define GE2_ANOTHER_CALL __asm__ volatile("")

@@ -7,9 +7,7 @@
 
 #include "ge2/float_trig.h"
 
-#if defined(__AVX2__) && defined(__FMA__) && defined(__GNUC__) && !defined(__clang__)
-#define GE2_ONE_COPY __attribute__((weak, visibility("hidden"), noinline, const)) /* in a library, whose parts have it too */
-
+#ifdef GE2_ONE_COPY
 GE2_ONE_COPY ge2_angle_f64 ge2_angle_far_f64(double x) { return ge2_angle_of_f64(x); }
 
 #define GE2_LANES(name, isa, lanes)                                                                          \

@@ -55,6 +55,14 @@ GE2_FN float ge2_cast_f16_f32(uint16_t h) {
     return ge2_float_of((a < 0x7c00 ? r : a << 13 | 0x7f800000) | (uint32_t)(h & 0x8000) << 16);
 }
 
+/* There and back: a float32 in which the number stays, for the bits of a NaN that float16 has not are seen by none. */
+GE2_FN float ge2_rounded_f16(float x) {
+    const uint32_t u = ge2_word_of(x), a = u & 0x7fffffff;
+    const uint32_t small = ge2_word_of((ge2_float_of(a) + 0.5f) - 0.5f), normal = (a + 0xfff + (a >> 13 & 1)) & ~0x1fffu;
+    const uint32_t r = a < 0x38800000 ? small : normal, high = a > 0x7f800000 ? a : 0x7f800000;
+    return ge2_float_of((r < 0x47800000 ? r : high) | (u & 0x80000000));
+}
+
 GE2_FN float ge2_cast_bf16_f32(uint16_t h) { return ge2_float_of((uint32_t)h << 16); }
 
 GE2_FN float ge2_cast_f8_e4m3fn_f32(uint8_t h) {
