@@ -9,6 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from ge2.base.arrays import expecting
 from ge2.base.errors import GradientError, InputError, NoRuleError
 from ge2.ir import ArrayType, Op
 from ge2.transforms import float0, grad, jvp, make_jaxpr, stop_gradient, value_and_grad, vjp, vmap
@@ -405,3 +406,12 @@ def test_edges_stay_sums_of_whole_arrays():
     assert "update_slice" not in names
     d = np.random.default_rng(1).normal(size=100)
     close(jvp(f, (x,), (d,))[1], (grad(f)(x) * d).sum())
+
+
+def test_for_a_gpu_small_parts_stay_a_sum():
+    """An update would copy all of the array, and kernels make a sum of padded parts at once."""
+    x = np.zeros(100)
+    with expecting("sm_90a"):
+        names = [e.op.name for e in make_jaxpr(grad(recurrence))(x, 0.7).graph.eqns]
+    assert names.count("pad") > 99
+    assert names.count("update_slice") <= 100  # its own, which write y

@@ -292,8 +292,11 @@ class Cotangents:
 
     def put(self, ct: Any) -> Callable[[Any], Any] | None:
         """What adds a small part with zeros around it to that part alone of another cotangent; None for
-        others. A loop that reads an array by parts would else go through all of it each time.
+        others. A loop that reads an array by parts would else go through all of it each time. For a GPU
+        the padded parts stay a sum, of which kernels make the whole: an update would copy it.
         """
+        if "cuda" in targets():
+            return None
         eqn = self.trace.eqns[-1] if self.trace.eqns else None
         if eqn is None or ct.atom not in eqn.outs or not isinstance(eqn.op, Pad):
             return None
