@@ -1,6 +1,8 @@
 """C and the emulator's C++ compiled in half of the time, where a test is not about what
 optimisation does: at -Og, with the header that all sources begin with compiled already, and
-linked to no library, since the process has the functions of those that the code needs.
+linked to no library, since the process has the functions of those that the code needs. A large
+source is compiled whole: in parts, at once, it would take half as much time again, and the other
+cores have other tests.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from ge2.base.detect import Toolchain
 from ge2.targets.cuda.emulator import shim as build
 
 FULL = detect.FLAGS
+CORES = detect.allowed_cores
 EMULATED = build.QUICK
 WATCH, LIBRARIES = build.WATCH, build.LIBRARIES
 WATCH_ALONE = tuple(flag for flag in WATCH if not flag.startswith(("-l", "-Wl")))
@@ -45,6 +48,7 @@ def compile_quickly(quick: bool, emulator: bool | None = None) -> None:
     build.QUICK += extra if emulator and not quick else ()
     build.LIBRARIES, build.WATCH = ((), WATCH_ALONE) if emulator and extra else (LIBRARIES, WATCH)
     detect.FLAGS = (*swapped(FULL, "-O3", "-Og"), *extra) if quick else FULL
+    detect.allowed_cores = (lambda: 1) if quick else CORES
     for place, tools in list(detect._found.items()):
         if tools is not None and ("-Og" in tools.flags) != quick:
             flags = tuple(flag for flag in tools.flags if flag not in extra)

@@ -171,7 +171,7 @@ TABLES = [
 
 
 @needs_compiler
-@pytest.mark.exhaustive("function", "shape", "chip", "dtype", table="windows")
+@pytest.mark.exhaustive("chip", "dtype", table="windows")
 @pytest.mark.parametrize("chip", [WHOLE, ROWS], ids=["whole", "rows"])
 @pytest.mark.parametrize(
     ("function", "shape", "dtype"),

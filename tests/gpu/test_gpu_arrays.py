@@ -178,7 +178,7 @@ def alike(found: Any, want: Any) -> None:
         close(y, np.asarray(w))
 
 
-@pytest.mark.exhaustive("name")
+@pytest.mark.exhaustive("off")
 @pytest.mark.parametrize("off", [(), ("resident",)], ids=["in one kernel", "round by round"])
 @pytest.mark.parametrize("name", LOOPS)
 def test_loops(cp: Any, rng: np.random.Generator, name: str, off: tuple[str, ...]) -> None:

@@ -125,6 +125,7 @@ def test_a_head_in_parts() -> None:
     checked_back(masked(0, 300), drawn(np.random.default_rng(8), shape, shape, F32))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("width", [4, 7, 16, 80, 256])
 def test_widths(width: int) -> None:
     shape = (1, 72, width)
@@ -181,6 +182,7 @@ WAYS = (
 )  # fmt: skip
 
 
+@pytest.mark.exhaustive("executor")
 @pytest.mark.parametrize("executor", ["c", "emulator"])
 @pytest.mark.parametrize("way", WAYS)
 def test_views_that_no_kernel_reads_are_copied(way: str, executor: str) -> None:

@@ -75,7 +75,7 @@ def test_products_by_warps(turn: str, shape: tuple[int, int, int], types: Any) -
 
 
 @needs_compiler
-@pytest.mark.exhaustive("tile")
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("tile", TILES)
 @pytest.mark.parametrize("turn", ["as they lie", "both turned"])
 def test_tiles_of_warps(turn: str, tile: str) -> None:
@@ -195,7 +195,7 @@ def test_quantised_layers_are_products_of_tensor_cores(name: str) -> None:
 
 
 @needs_nvrtc
-@pytest.mark.exhaustive("architecture", "tile", table="spills of bytes")
+@pytest.mark.exhaustive("architecture", table="spills of bytes")
 @pytest.mark.parametrize("k", [512, 515])
 @pytest.mark.parametrize("turn", [False, True])
 @pytest.mark.parametrize("tile", [*TILES, *SKINNY, *WGMMA_TILES])

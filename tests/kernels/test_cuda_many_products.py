@@ -144,6 +144,7 @@ def layer(a: Any, b: Any, bias: Any, x: Any) -> Any:
 
 
 @needs_compiler
+@pytest.mark.exhaustive("dtype")
 @pytest.mark.parametrize("dtype", [F32, F64], ids=str)
 @pytest.mark.parametrize("lead", [(3,), (100,), (4, 5)])
 @pytest.mark.parametrize("sides", [(16, 16, 16), (13, 5, 32), (8, 24, 9)])

@@ -394,6 +394,7 @@ OF_TWO = {
 }
 
 
+@pytest.mark.exhaustive("kind")
 @pytest.mark.parametrize("kind", WHOLE)
 @pytest.mark.parametrize("run", [lambda f: f, ge2.jit], ids=["eager", "jit"])
 def test_integers_and_bools_are_computed_as_float64_and_never_wrap_nor_are_cut(kind, run):

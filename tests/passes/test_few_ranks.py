@@ -94,6 +94,7 @@ LONG_CASES = {
 
 
 @needs_compiler
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", LONG_CASES)
 def test_a_few_of_few_long_lines_are_found_in_parts(name: str) -> None:
     """Among them are NaN, zeros of both signs, and more equal elements than a block keeps."""

@@ -134,7 +134,7 @@ def both(function: F, *arrays: Any) -> list[Any]:
 
 
 @needs_compiler
-@pytest.mark.exhaustive("shape", "dtype", table="rows inside")
+@pytest.mark.exhaustive("dtype", table="rows inside")
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("shape", "axis", "count"), SHAPES)
 def test_kernels(dtype: Any, shape: tuple[int, ...], axis: int, count: tuple[int, ...]) -> None:
@@ -178,6 +178,7 @@ def test_types_of_indices(dtype: Any) -> None:
 
 
 @needs_compiler
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("length", [2, 16, 33, 256, 1000, 1028, 5000, 20000])
 def test_long_rows(length: int) -> None:
     """A row is read by as many threads as fit, and none reads beyond its end."""

@@ -103,6 +103,7 @@ READ = {
 
 
 @needs_compiler
+@pytest.mark.exhaustive("executor")
 @pytest.mark.parametrize("executor", ["c", "shim", "blocked"])
 @pytest.mark.parametrize("f", READ.values(), ids=READ)
 def test_windows_are_read_where_they_are(f: Any, executor: str) -> None:
@@ -131,6 +132,7 @@ def test_windows_are_never_in_memory() -> None:
 
 
 @needs_compiler
+@pytest.mark.exhaustive("executor")
 @pytest.mark.parametrize("executor", ["c", "emulator"])
 @pytest.mark.parametrize("f", MULTIPLIED.values(), ids=MULTIPLIED)
 def test_products_of_windows(f: Any, executor: str) -> None:

@@ -253,7 +253,7 @@ def expected():
         return ge2.tree.leaves(ge2.jit(lambda a: every(a))(A))
 
 
-@pytest.mark.exhaustive("executor")
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("executor", "off"), [("c", ()), ("blocked", ()), ("shim", ()), ("shim", ("resident",))]
 )
