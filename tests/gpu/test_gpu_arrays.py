@@ -271,6 +271,7 @@ FUNCTIONS = {
 }
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_without_jit(cp: Any, rng: np.random.Generator, name: str) -> None:
     """Every operation is a program of its own, and what comes back lies on the GPU."""

@@ -85,6 +85,7 @@ def test_layouts(name: str) -> None:
     checked(function, drawn(np.random.default_rng(2), q, k, F32))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("lengths", [(1, 129), (64, 64), (130, 257), (3, 5)])
 def test_lengths(lengths: tuple[int, int]) -> None:
     q, k = ((2, n, 9) for n in lengths)
@@ -92,6 +93,7 @@ def test_lengths(lengths: tuple[int, int]) -> None:
 
 
 @types
+@pytest.mark.exhaustive
 def test_queries_that_see_no_key_are_not_numbers(dtype: Any) -> None:
     """The first 100 of 150; one block of queries sees none, another has some that do."""
     shape = (1, 150, 8)

@@ -317,7 +317,7 @@ def test_no_product_waits_for_the_one_before(name: str, dtype: Any) -> None:
 
 
 @needs_compiler
-@pytest.mark.exhaustive("name", "winner", table="made operands that are raced")
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("winner", [BY_WARPS, MadeFirst.name])
 @pytest.mark.parametrize("name", ["cast", "a norm's last step"])
 def test_it_is_raced_with_operands_in_memory(

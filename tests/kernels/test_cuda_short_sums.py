@@ -81,6 +81,7 @@ def np_tuple(x: Any) -> tuple[Any, ...]:
     return x if isinstance(x, tuple) else (x,)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", CASES)
 def test_nothing_large_is_left_in_memory(name: str) -> None:
     function, _, shapes, count = CASES[name]

@@ -53,7 +53,7 @@ STACKS: dict[str, Callable[[Any], Any]] = {
 }  # fmt: skip
 
 
-@pytest.mark.exhaustive("name")
+@pytest.mark.exhaustive("dtype")
 @pytest.mark.parametrize("dtype", ["f4", "f8", "c8", "c16"])
 @pytest.mark.parametrize("name", CASES)
 def test_stacks_are_numpys_to_the_bit(rng: Rng, name: str, dtype: str) -> None:

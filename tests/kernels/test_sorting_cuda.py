@@ -162,6 +162,7 @@ def test_ties_and_special_numbers(n: int) -> None:
             judged(op, x, ShimDevice(seed=n))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("n", [5, 32, 70])
 def test_equal_elements_keep_their_bits(n: int, rng: np.random.Generator) -> None:
     """Zeros of both signs, and NaN of different bits, come in the order in which they were."""

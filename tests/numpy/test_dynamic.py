@@ -71,6 +71,7 @@ def same(got: Any, want: Any) -> None:
         np.testing.assert_array_equal(g, w)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", PARTS)
 def test_parts(name: str) -> None:
     ours, plain = PARTS[name]
@@ -225,6 +226,7 @@ CHOSEN = (sampled, rows, columns, places, turned, counted, put_at)
 
 
 @pytest.mark.any_executor
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("at", [(ROWS, COLUMNS), (OUTSIDE, OUTSIDE)], ids=["some", "none"])
 @pytest.mark.parametrize("f", CHOSEN, ids=lambda f: f.__name__)
 def test_indices_that_a_mask_chooses(f: Any, at: Any) -> None:
@@ -289,7 +291,7 @@ REDUCED = [
 
 
 @needs_compiler
-@pytest.mark.exhaustive("ufunc")
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("dtype", "ufunc"), REDUCED)
 def test_reduceat_of_known_slices(ufunc, dtype, rng):
     """Slices of one length are rows of a matrix, the last one may be shorter; others are summed as
