@@ -77,10 +77,9 @@ def texts_are_read_back() -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Tests compile at -Og, but for a seeded tenth of them, which compile C as users do, and those
-    marked full_options, and all under `--all`; it is another tenth than that which is drawn of
-    tables, or else each of those
-    would compile as users do. A fixture would take longer than this, many thousand times.
+    """Tests compile at -Og, but for a seeded twentieth of them, which compile C as users do, and
+    those marked full_options, and all under `--all`; they are others than those drawn of tables, or
+    else each of those would compile as users do. A fixture would take longer than this, many thousand times.
     """
     from ge2.choice import problem as built
     from tests.quick import compile_quickly
@@ -88,7 +87,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     built.forget()  # the choices of a test do not depend on programs of others
 
     full = item.get_closest_marker("full_options") is not None or SAMPLING.every
-    compile_quickly(not (full or is_sampled(f"options of {item.nodeid}")), not full)
+    compile_quickly(not (full or is_sampled(f"options of {item.nodeid}", 20)), not full)
 
 
 @pytest.fixture(autouse=True)

@@ -89,8 +89,8 @@ def place_of(name: str) -> int:
     return zlib.crc32(f"{SAMPLING.seed} {name}".encode())
 
 
-def is_sampled(name: str) -> bool:
-    return SAMPLING.every or place_of(name) % SHARE == 0
+def is_sampled(name: str, share: int = SHARE) -> bool:
+    return SAMPLING.every or place_of(name) % share == 0
 
 
 def sample_items(items: list[pytest.Item]) -> list[pytest.Item]:

@@ -1,6 +1,8 @@
 """C and the emulator's C++ compiled in half of the time, where a test is not about what
 optimisation does: at -Og, with the header that all sources begin with compiled already, and
-linked to no library, since the process has the functions of those that the code needs.
+linked to no library, since the process has the functions of those that the code needs. A large
+source is compiled whole: in parts, at once, it would take half as much time again, and the other
+cores have other tests.
 """
 
 from __future__ import annotations
@@ -9,7 +11,8 @@ import ctypes
 import os
 import sys
 import warnings
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -22,6 +25,7 @@ from ge2.base.detect import Toolchain
 from ge2.targets.cuda.emulator import shim as build
 
 FULL = detect.FLAGS
+CORES = detect.allowed_cores
 EMULATED = build.QUICK
 WATCH, LIBRARIES = build.WATCH, build.LIBRARIES
 WATCH_ALONE = tuple(flag for flag in WATCH if not flag.startswith(("-l", "-Wl")))
@@ -45,6 +49,7 @@ def compile_quickly(quick: bool, emulator: bool | None = None) -> None:
     build.QUICK += extra if emulator and not quick else ()
     build.LIBRARIES, build.WATCH = ((), WATCH_ALONE) if emulator and extra else (LIBRARIES, WATCH)
     detect.FLAGS = (*swapped(FULL, "-O3", "-Og"), *extra) if quick else FULL
+    detect.allowed_cores = (lambda: 1) if quick else CORES
     for place, tools in list(detect._found.items()):
         if tools is not None and ("-Og" in tools.flags) != quick:
             flags = tuple(flag for flag in tools.flags if flag not in extra)
@@ -70,12 +75,13 @@ def more() -> tuple[str, ...]:
         tools = detect.toolchain()
     if tools is None or "clang" in tools.version or not sys.platform.startswith("linux"):
         return ()
-    key = content_key(build._folder(), compiler.include_digest(), build._digest())
-    place = Path(os.environ["GE2_CACHE_DIR"], "headers-of-tests", key)
     c = (*swapped(tools.flags, "-O3", "-Og"), *compiler._include())
     cuda = (*c, *build.FLAGS, *swapped(EMULATED, "-O1", "-Og"), *build._include())
+    digests = build._folder(), compiler.include_digest(), build._digest()
+    key = content_key(*digests, tools.version, CORE, SHIM, *cuda, *WATCH_ALONE)
+    place = Path(os.environ["GE2_CACHE_DIR"], "headers-of-tests", key)
     shim, cuda = place / "shim/shim.h", (*cuda, "-x", "c++-header")
-    with suppress(OSError, TookTooLong):
+    with suppress(OSError, TookTooLong), one_process(place):
         compile_header(tools, (*c, "-x", "c-header"), place / "ge2/core.h", CORE)
         compile_header(tools, cuda, shim, SHIM)
         compile_header(tools, (*cuda, *WATCH_ALONE), shim, SHIM, "watched")
@@ -86,13 +92,26 @@ def more() -> tuple[str, ...]:
     return ()
 
 
+@contextmanager
+def one_process(place: Path) -> Iterator[None]:
+    """Others wait, and find what it makes: seconds of each."""
+    import fcntl  # which Windows has not
+
+    place.mkdir(parents=True, exist_ok=True)
+    with open(place / "lock", "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
 def compile_header(
     tools: Toolchain, flags: tuple[str, ...], path: Path, text: str, kind: str = "plain"
 ) -> None:
     """A header, and in a folder beside it what gcc takes in its place where the options are the
-    same; other processes may make them at the same time.
+    same.
     """
     folder = path.with_name(f"{path.name}.gch")
+    if (folder / kind).exists():
+        return
     folder.mkdir(parents=True, exist_ok=True)
     made = path.with_suffix(f".{os.getpid()}")
     made.write_text(text.format(folder=Path(build._folder()).parent))

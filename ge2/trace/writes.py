@@ -437,6 +437,8 @@ def making_traced(number: int, users: Iterable[dict[str, Any]]) -> Iterator[None
                 replace_name(vars(module), name, instead)
         instead = {id(original): new for _, _, original, new in _replaced}
         for names in users:
+            if instead.keys().isdisjoint(map(id, list(names.values()))):
+                continue  # hundreds of modules, of which few have one
             for name, value in list(names.items()):
                 if id(value) in instead:
                     replace_name(names, name, instead[id(value)])

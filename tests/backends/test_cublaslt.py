@@ -96,6 +96,7 @@ def run_of(device, made, call, how):
         return native.run_of(made, device, work)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("how", ["graph", "one by one", "python"])
 @pytest.mark.parametrize("name", CASES)
 def test_products_are_those_of_numpy(device, made, how, name):

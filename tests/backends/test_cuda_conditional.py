@@ -124,6 +124,7 @@ def call(run, *arrays):
     run(*map(address, arrays))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("limit", [0, 1, 5, 100])
 def test_loops_of_any_number_of_rounds(run_of, write, driver, how, limit):
     run = run_of((write.counted(0, 1, 2, limit), write.scaled(0, 3, after=(0,), k=2.0)), 4, how)

@@ -38,6 +38,7 @@ def test_by_hand_is_the_reference(name):
         np.testing.assert_array_equal(a, b)  # what is given is not overwritten
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", WORKS)
 def test_ours_is_numpy(name, monkeypatch):
     monkeypatch.setattr("benchmarks.peers.find_spec", lambda name: None)

@@ -23,7 +23,7 @@ from ge2.targets.cuda.emulator import OfflineDevice
 from ge2.targets.cuda.limits import H200
 from tests.choice.test_record import CHIP, Offer, problem
 
-NETWORK = gpt2.Size(layers=2, heads=12, width=768, batch=8, words=2048)
+NETWORK = gpt2.Size(layers=1, heads=12, width=768, batch=8, words=2048)
 COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
 
 

@@ -259,6 +259,7 @@ def loop(x: Any) -> Any:
     return x
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("f", "shapes", "joint", "apart"),
     [

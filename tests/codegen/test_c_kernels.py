@@ -368,6 +368,7 @@ EDGES = [
 LIMITS = [0, (1 << 53) + 1, (1 << 54) + 3, (1 << 62) + 1, (1 << 63) - 1, -(1 << 63), 1 - (1 << 63)]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("source", "target"),
     [

@@ -80,6 +80,7 @@ def spread(x):
     return (x[:, :3] - scale).sum(0), ((x - x.mean(0)) ** 2).sum(0) / 5.0, x.sum()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", ["f4", "f8", "c16", "i4", "f2"])
 def test_tasks_are_compiled_once_for_one_thread_and_for_several(dtype, rng):
     x = (rng.standard_normal((6000, 40)) * 4).astype(dtype)

@@ -97,6 +97,7 @@ def test_extremes_by_pairs(n: int, dtype: Any, rng: np.random.Generator) -> None
             np.testing.assert_array_equal(np.signbit(found), np.signbit(want))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("scale", [1.0, 1e-30, 1e30, 1e-42, 0.0, np.inf, np.nan])
 def test_divisors_far_from_one(scale: float, rng: np.random.Generator) -> None:
     def f(x: Any) -> Any:

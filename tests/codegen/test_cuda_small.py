@@ -237,6 +237,7 @@ def test_many_sums_find_room_to_meet(rng: np.random.Generator) -> None:
     agree(many_sums, rng.normal(size=(20, 200)).astype(np.float32))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("batch", [1, 29, 128, 192, 256, 512, 1024])
 def test_a_loss_is_one_kernel_of_one_block(batch: int) -> None:
     z, b, y = np.zeros((batch, 10), np.float32), np.zeros(10, np.float32), np.zeros(batch, np.int64)

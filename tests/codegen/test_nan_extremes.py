@@ -41,6 +41,7 @@ def has_nan(y: Any) -> Any:
     return y if y.dtype.kind == "i" else np.isnan(y.astype(np.float64))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "executor", [pytest.param("c", marks=needs_compiler), "c, cut small", "blocked"]
 )

@@ -38,6 +38,7 @@ def texts(g: Any, *xs: Any) -> list[str]:
 
 
 @needs_compiler
+@pytest.mark.exhaustive("name")
 @pytest.mark.parametrize("shape", [(70, 64), (1000, 33), (41, 2049), (6000, 5)])
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_the_results_are_the_same(

@@ -171,7 +171,7 @@ TABLES = [
 
 
 @needs_compiler
-@pytest.mark.exhaustive("function", "shape", "chip", "dtype", table="windows")
+@pytest.mark.exhaustive("chip", "dtype", table="windows")
 @pytest.mark.parametrize("chip", [WHOLE, ROWS], ids=["whole", "rows"])
 @pytest.mark.parametrize(
     ("function", "shape", "dtype"),
@@ -274,7 +274,7 @@ def test_gradients(function: F) -> None:
 
 
 @needs_nvrtc
-@pytest.mark.exhaustive("function", "dtype", table="registers of windows")
+@pytest.mark.exhaustive("dtype", table="registers of windows")
 @pytest.mark.parametrize("function", [longer, torus, life, pooled, inner], ids=lambda f: f.__name__)
 @pytest.mark.parametrize("dtype", [np.float32, BF16, np.uint8])
 def test_windows_are_registers(function: F, dtype: F) -> None:

@@ -178,7 +178,7 @@ def alike(found: Any, want: Any) -> None:
         close(y, np.asarray(w))
 
 
-@pytest.mark.exhaustive("name")
+@pytest.mark.exhaustive("off")
 @pytest.mark.parametrize("off", [(), ("resident",)], ids=["in one kernel", "round by round"])
 @pytest.mark.parametrize("name", LOOPS)
 def test_loops(cp: Any, rng: np.random.Generator, name: str, off: tuple[str, ...]) -> None:
@@ -271,6 +271,7 @@ FUNCTIONS = {
 }
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_without_jit(cp: Any, rng: np.random.Generator, name: str) -> None:
     """Every operation is a program of its own, and what comes back lies on the GPU."""

@@ -85,6 +85,7 @@ def test_layouts(name: str) -> None:
     checked(function, drawn(np.random.default_rng(2), q, k, F32))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("lengths", [(1, 129), (64, 64), (130, 257), (3, 5)])
 def test_lengths(lengths: tuple[int, int]) -> None:
     q, k = ((2, n, 9) for n in lengths)
@@ -92,6 +93,7 @@ def test_lengths(lengths: tuple[int, int]) -> None:
 
 
 @types
+@pytest.mark.exhaustive
 def test_queries_that_see_no_key_are_not_numbers(dtype: Any) -> None:
     """The first 100 of 150; one block of queries sees none, another has some that do."""
     shape = (1, 150, 8)
@@ -125,6 +127,7 @@ def test_a_head_in_parts() -> None:
     checked_back(masked(0, 300), drawn(np.random.default_rng(8), shape, shape, F32))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("width", [4, 7, 16, 80, 256])
 def test_widths(width: int) -> None:
     shape = (1, 72, width)
@@ -181,6 +184,7 @@ WAYS = (
 )  # fmt: skip
 
 
+@pytest.mark.exhaustive("executor")
 @pytest.mark.parametrize("executor", ["c", "emulator"])
 @pytest.mark.parametrize("way", WAYS)
 def test_views_that_no_kernel_reads_are_copied(way: str, executor: str) -> None:

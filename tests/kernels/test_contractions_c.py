@@ -48,7 +48,7 @@ def taken(f: Any, *xs: Any) -> list[str]:
 
 
 @needs_compiler
-@pytest.mark.exhaustive("dtype")
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("dtype", [F32, F64, np.dtype(np.int32)], ids=str)
 def test_whole_numbers_are_exact_at_ragged_sizes(dtype: Any, threads: int) -> None:

@@ -97,7 +97,7 @@ def sources(f: Callable[..., Any], *shapes: tuple[int, ...]) -> list[str]:
 @needs_compiler
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
-@pytest.mark.exhaustive("name")
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", CASES)
 def test_values_are_those_of_numpy(name: str, sizes: tuple[int, int], dtype: str) -> None:
     function, exact = CASES[name]

@@ -132,6 +132,7 @@ def test_the_ends_of_the_range(chip: Limits) -> None:
     assert found.tolist() == [20 * tiny, 0.0, huge, math.inf, 1e-310 + 3e-310 - tiny]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("kind", ["i4", "u4", "i8", "u8"])
 def test_whole_numbers_wrap(kind: str, rng: np.random.Generator) -> None:
     dtype = np.dtype(kind)

@@ -72,7 +72,7 @@ def low(x: Any, dtype: Any = E4M3) -> Any:
 
 
 @needs_compiler
-@pytest.mark.exhaustive("tile")
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("shape", [(136, 88, 144), (64, 64, 400), (264, 136, 16)])
 @pytest.mark.parametrize("tile", TILES)
 @pytest.mark.parametrize("types", TYPES)
@@ -84,7 +84,7 @@ def test_products(types: str, tile: str, shape: tuple[int, int, int]) -> None:
 
 
 @needs_compiler
-@pytest.mark.exhaustive("tile")
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("tile", TILES)
 @pytest.mark.parametrize("name", LAYERS)
 def test_layers(name: str, tile: str) -> None:
@@ -230,7 +230,7 @@ def test_no_tile_takes_the_place_of_the_one_before(tile: str) -> None:
 
 
 @needs_nvrtc
-@pytest.mark.exhaustive("tile")
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("tile", TILES)
 @pytest.mark.parametrize("name", [*LAYERS, "bare", "fp8"])
 def test_no_spills(name: str, tile: str) -> None:

@@ -63,6 +63,7 @@ def after(function: Any, *types: ArrayType, limits: Any = H200) -> str:
 
 
 @needs_compiler
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", [E4M3, E5M2], ids=str)
 @pytest.mark.parametrize("out", [None, F32, BF16], ids=str)
 def test_products_that_are_fp8_as_their_factors(dtype: Any, out: Any) -> None:

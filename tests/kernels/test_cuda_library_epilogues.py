@@ -76,6 +76,7 @@ def test_constants_may_be_those_of_the_half_type(dtype: Any) -> None:
     assert kinds == ["GELU_BIAS", ""]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "function",
     [

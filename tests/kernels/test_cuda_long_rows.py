@@ -106,6 +106,7 @@ AXES: Final = {
 
 
 @needs_compiler
+@pytest.mark.exhaustive("dtype")
 @pytest.mark.parametrize("dtype", [F32, F16], ids=str)
 @pytest.mark.parametrize("name", AXES)
 def test_rows_along_several_axes(name: str, dtype: Any) -> None:
@@ -130,6 +131,7 @@ def test_packs_along_the_last_of_several_axes() -> None:
 
 
 @needs_compiler
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", ["f4", "f8", "f2", "i4", "u1", "c8"])
 def test_the_first_of_extremes(dtype: str) -> None:
     """NaN wins, the first of equals, infinities that are all there is; rows of one element."""

@@ -59,7 +59,7 @@ def judge(found: Any, wanted: Any, digits: Any = DIGITS) -> None:
 
 
 @needs_compiler
-@pytest.mark.exhaustive("name", "family", table="operands that are made")
+@pytest.mark.exhaustive("family", table="operands that are made")
 @pytest.mark.parametrize(
     ("family", "name"),
     [(BY_WARPS, n) for n in ALL] + [(BY_GROUPS, n) for n in CASES if n not in FLOATS],
@@ -102,6 +102,7 @@ def test_nothing_and_one_row(shape: tuple[int, int, int]) -> None:
         judge(found, wanted)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", WARPS_ALONE)
 def test_what_warp_groups_do_not_make(name: str) -> None:
     function, given = WARPS_ALONE[name]
@@ -112,7 +113,7 @@ def test_what_warp_groups_do_not_make(name: str) -> None:
 
 
 @needs_compiler
-@pytest.mark.exhaustive("family", "tile")
+@pytest.mark.exhaustive("family")
 @pytest.mark.parametrize("k", [72, 264])
 @pytest.mark.parametrize(
     ("family", "tile"),
@@ -142,7 +143,7 @@ def pinned(name: str, tile: str) -> Pin:
 
 
 @needs_compiler
-@pytest.mark.exhaustive("name")
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("parts", ["", ", 2 parts"])
 @pytest.mark.parametrize("tile", WAITING)
 @pytest.mark.parametrize("name", WEIGHTS)
@@ -263,7 +264,7 @@ NVRTC = {
 
 
 @needs_nvrtc
-@pytest.mark.exhaustive("family", "tile", "architecture", "name", table="spills of made operands")
+@pytest.mark.exhaustive("architecture", table="spills of made operands")
 @pytest.mark.parametrize("name", NVRTC)
 @pytest.mark.parametrize(
     ("family", "tile", "architecture"),
@@ -283,7 +284,7 @@ def test_no_spills(family: str, tile: str, architecture: str, name: str) -> None
 
 
 @needs_nvrtc
-@pytest.mark.exhaustive("architecture")
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("tile", WAITING)
 @pytest.mark.parametrize("name", WEIGHTS)
@@ -298,7 +299,7 @@ def test_no_spills_of_few_rows(name: str, tile: str, architecture: str) -> None:
 
 
 @needs_nvrtc
-@pytest.mark.exhaustive("name", "dtype", table="made operands that wait")
+@pytest.mark.exhaustive("dtype", table="made operands that wait")
 @pytest.mark.parametrize("dtype", [BF16, F16])
 @pytest.mark.parametrize(
     "name", ["abs", "tanh", "reciprocal", "sqrt", "sin", "log1p", "divide", "power", "maximum"]
@@ -316,7 +317,7 @@ def test_no_product_waits_for_the_one_before(name: str, dtype: Any) -> None:
 
 
 @needs_compiler
-@pytest.mark.exhaustive("name", "winner", table="made operands that are raced")
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("winner", [BY_WARPS, MadeFirst.name])
 @pytest.mark.parametrize("name", ["cast", "a norm's last step"])
 def test_it_is_raced_with_operands_in_memory(

@@ -72,7 +72,7 @@ def judge(found: Any, a: Any, b: Any) -> None:
 # ------------------------------------------------------------------------------------ against NumPy
 
 
-@pytest.mark.exhaustive("turn")
+@pytest.mark.exhaustive
 @needs_compiler
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("turn", TURNS)
@@ -123,6 +123,7 @@ def test_what_is_no_number_stays_where_it_is() -> None:
 
 
 @needs_compiler
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("turn", TURNS)
 def test_each_access_looked_at(turn: str) -> None:
     """Threads of rows that are none read nothing, at the end of arrays as elsewhere."""
@@ -144,6 +145,7 @@ def layer(a: Any, b: Any, bias: Any, x: Any) -> Any:
 
 
 @needs_compiler
+@pytest.mark.exhaustive("dtype")
 @pytest.mark.parametrize("dtype", [F32, F64], ids=str)
 @pytest.mark.parametrize("lead", [(3,), (100,), (4, 5)])
 @pytest.mark.parametrize("sides", [(16, 16, 16), (13, 5, 32), (8, 24, 9)])

@@ -666,6 +666,7 @@ def test_a_thread_adds_up_the_runs_among_several_updates(rng: np.random.Generato
         assert any("turn < each" in kernel.source for kernel in program.kernels)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("hot", [63, 64, 65, 128, 191, 1000, 2999, 3001])
 def test_a_place_of_very_many_updates(hot: int, rng: np.random.Generator) -> None:
     """Its windows are found by steps that double and halve, wherever its run begins."""

@@ -37,7 +37,7 @@ SHAPES = (136, 72), (72, 88), (72, 88)
 
 
 @needs_compiler
-@pytest.mark.exhaustive("gate", "kind", table="gates of pairs")
+@pytest.mark.exhaustive("kind", table="gates of pairs")
 @pytest.mark.parametrize("dtype", [BF16, F16])
 @pytest.mark.parametrize("gate", GATES)
 @pytest.mark.parametrize("kind", FAMILIES)

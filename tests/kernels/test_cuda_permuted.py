@@ -59,6 +59,7 @@ PIXELS: dict[str, tuple[tuple[int, ...], Function]] = {
 }
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", PIXELS)
 def test_pixels(name: str, rng: np.random.Generator) -> None:
     shape, f = PIXELS[name]

@@ -58,6 +58,7 @@ def test_integers_wrap(dtype: np.dtype, rng: np.random.Generator) -> None:
     np.testing.assert_array_equal(found, PLAIN.reference(a, b))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", SHAPES)
 def test_shapes(name: str, rng: np.random.Generator) -> None:
     op, *shapes = SHAPES[name]

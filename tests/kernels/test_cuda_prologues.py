@@ -20,6 +20,7 @@ from tests.together import needs_compiler
 
 
 @needs_compiler
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", CASES)
 def test_values_are_those_of_numpy(name: str) -> None:
     function, given = CASES[name]

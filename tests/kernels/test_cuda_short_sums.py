@@ -60,7 +60,7 @@ CASES: Final[dict[str, Case]] = {
 
 
 @needs_compiler
-@pytest.mark.exhaustive("name", "dtype", table="short sums")
+@pytest.mark.exhaustive("dtype", table="short sums")
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
 @pytest.mark.parametrize("name", CASES)
 def test_values_are_those_of_numpy(name: str, dtype: str) -> None:
@@ -81,6 +81,7 @@ def np_tuple(x: Any) -> tuple[Any, ...]:
     return x if isinstance(x, tuple) else (x,)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", CASES)
 def test_nothing_large_is_left_in_memory(name: str) -> None:
     function, _, shapes, count = CASES[name]

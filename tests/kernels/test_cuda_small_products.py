@@ -125,6 +125,7 @@ def test_parts_of_arrays(start: int, stop: int, step: int) -> None:
 
 
 @needs_compiler
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("stored", ["f4", "f2", "i1", "?"])
 def test_operands_that_are_made_of_narrower_ones(stored: str) -> None:
     """A thread brings as much of a stage as its elements are wide once they are made."""

@@ -19,6 +19,7 @@ SYSTEMS = [
 ]  # fmt: skip
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("shape", "sides", "dtype"), SYSTEMS)
 def test_small_systems(shape: tuple[int, ...], sides: int, dtype: str) -> None:
     rng = np.random.default_rng(3)

@@ -42,7 +42,7 @@ def close(found: Any, function: Callable[..., Any], x: np.ndarray) -> None:
 
 
 @needs_compiler
-@pytest.mark.exhaustive("name", "dtype", table="tails of sums")
+@pytest.mark.exhaustive("dtype", table="tails of sums")
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("name", TAILS)
 def test_values_are_those_of_numpy(name: str, dtype: np.dtype) -> None:
@@ -57,6 +57,7 @@ def launches(function: Callable[..., Any], *structs: Any) -> int:
         return len(re.findall("<<<", ge2.jit(function).lower(*structs).as_text("python")))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", TAILS)
 def test_no_kernel_more_than_sums_take(name: str) -> None:
     function, shape, count = TAILS[name]

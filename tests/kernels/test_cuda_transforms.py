@@ -19,6 +19,7 @@ from ge2.targets.cuda.load.fourier import transforms_of
 from tests.kernels.transform_cases import CASES, close, drawn
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", CASES)
 def test_transforms_are_numpys(name: str) -> None:
     f, shape, dtype = CASES[name]

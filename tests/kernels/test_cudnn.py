@@ -135,6 +135,7 @@ GRADIENTS: dict[str, tuple[Attention, tuple[int, ...], tuple[int, ...]]] = {
 }
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", GRADIENTS)
 def test_gradients(fake: FakeCudnn, name: str) -> None:
     function, q, k = GRADIENTS[name]

@@ -103,7 +103,7 @@ def test_indices_that_a_trace_has_copied_are_read_inside(rng: np.random.Generato
         return y, y.sum(0), (x[i0, j0] * 2).sum(1)
 
     def many(x: Any) -> Any:
-        return x[np.arange(1 << 18) % 50, 0] * 2
+        return (x[np.arange(1 << 18) % 50, 0] * 2,)
 
     with config.using(executor="c"):
         assert len(kernels(resized, x)) < 3 and "gather" not in str(kernels(resized, x))

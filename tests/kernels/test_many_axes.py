@@ -53,6 +53,7 @@ ADDED = {
 }
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("executor", ["c", "emulator"])
 @pytest.mark.parametrize(("axis", "count", "order"), ADDED.values(), ids=ADDED)
 def test_updates_of_axes_that_do_not_merge(

@@ -53,6 +53,7 @@ STACKS: dict[str, Callable[[Any], Any]] = {
 }  # fmt: skip
 
 
+@pytest.mark.exhaustive("dtype")
 @pytest.mark.parametrize("dtype", ["f4", "f8", "c8", "c16"])
 @pytest.mark.parametrize("name", CASES)
 def test_stacks_are_numpys_to_the_bit(rng: Rng, name: str, dtype: str) -> None:
@@ -78,6 +79,7 @@ def test_stacks_are_numpys_to_the_bit(rng: Rng, name: str, dtype: str) -> None:
             np.testing.assert_array_equal(y, w)
 
 
+@pytest.mark.exhaustive("dtype")
 @pytest.mark.parametrize("n", [1, 2, 5, 8])
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
 def test_transforms_of_real_lines(rng: Rng, n: int, dtype: str) -> None:

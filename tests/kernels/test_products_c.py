@@ -68,7 +68,7 @@ PANELS = (((37, 50), (50, 41)), ((13, 400), (400, 16)), ((5, 12, 40), (5, 40, 64
 WRAPPING = (np.int8, np.uint8, np.int16, np.int32, np.uint32, np.int64)
 
 
-@pytest.mark.exhaustive("dtype")
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize(
     "dtype", [*DTYPES[:2], np.float16, *WRAPPING], ids=lambda d: np.dtype(d).name
@@ -109,7 +109,7 @@ FEW = (
 )
 
 
-@pytest.mark.exhaustive("dtype")
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("dtype", [*DTYPES[:2], *WRAPPING[2:]], ids=lambda d: np.dtype(d).name)
 def test_few_rows_times_lines_are_exact_at_ragged_sizes_and_any_strides(dtype, threads):
@@ -224,6 +224,7 @@ def test_a_product_compiles_the_functions_of_its_size_alone():
     assert "vector_product.h" not in small + medium
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("shapes", [((900, 17, 17), (900, 17, 14)), ((3000, 4, 1), (3000, 1, 300))])
 def test_many_tiny_products_of_complex_numbers_are_loops(shapes):
     rng = np.random.default_rng(0)
@@ -235,6 +236,7 @@ def test_many_tiny_products_of_complex_numbers_are_loops(shapes):
             np.testing.assert_array_equal(ge2.jit(lambda a, b: a @ b)(a, b), a @ b)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", DTYPES[:4])
 def test_the_edge_of_a_large_product_may_be_tiny(dtype):
     """Of 1025 rows the last is a tile: of a matrix times another, and times itself transposed."""

@@ -34,7 +34,7 @@ from ge2.targets.cuda.kernels.sort import (
     pruned,
 )
 from ge2.targets.cuda.limits import H200
-from tests.exhaustive import examples
+from tests.exhaustive import examples, sampled
 from tests.kernels.programs import alike, needs_compiler, numbers
 from tests.kernels.test_top_k import graph_of
 from tests.nvrtc import needs_nvrtc
@@ -162,6 +162,7 @@ def test_ties_and_special_numbers(n: int) -> None:
             judged(op, x, ShimDevice(seed=n))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("n", [5, 32, 70])
 def test_equal_elements_keep_their_bits(n: int, rng: np.random.Generator) -> None:
     """Zeros of both signs, and NaN of different bits, come in the order in which they were."""
@@ -227,7 +228,7 @@ COMPILED = [(arch, dtype) for arch in ("sm_80", "sm_100") for dtype in FEW]
 @pytest.mark.parametrize(("arch", "dtype"), [*COMPILED, *(("sm_90a", dtype) for dtype in DTYPES)])
 def test_nvrtc_compiles_it(arch: str, dtype: np.dtype) -> None:
     device = OfflineDevice(limits_of(arch))
-    for op, n in (
+    lines = (
         (Sort(1), 9),
         (Sort(1), 32),
         (ArgSort(1), 32),
@@ -236,7 +237,9 @@ def test_nvrtc_compiles_it(arch: str, dtype: np.dtype) -> None:
         (Sort(1), MOST),
         (Sort(1), 9 * MOST),
         (ArgSort(1), 9 * MOST),
-    ):
+    )
+    name = lambda case: f"{case} of {dtype} for {arch}"  # noqa: E731
+    for op, n in sampled(lines, name, lambda case: type(case[0])):
         program = compile_graph(graph_of(op, ArrayType((3, n), dtype)), device=device)
         program.build()
         for source in program.assembler.kernels.sources.values():  # type: ignore[attr-defined]

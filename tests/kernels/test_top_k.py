@@ -5,6 +5,7 @@ NaN first, equals in order.
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -123,7 +124,7 @@ def test_larger_blocks(rng: np.random.Generator) -> None:
 CUT = (((2, 700), 5, ""), ((1, 1000), 129, ""), ((701, 2), 3, "turned"), ((2, 901), 9, "apart"))
 
 
-@pytest.mark.exhaustive("case")
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("case", CUT, ids=str)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_lines_that_are_cut(dtype: np.dtype, case: Any, rng: np.random.Generator) -> None:
@@ -169,10 +170,11 @@ def test_the_choice() -> None:
 def test_nvrtc_compiles_it(arch: str) -> None:
     device = OfflineDevice(limits_of(arch))
     dtypes = DTYPES if arch == "sm_90a" else [np.dtype(t) for t in ("f4", "i8", "?")]
-    for dtype in sampled(dtypes, lambda dtype: f"{dtype} for {arch}", lambda dtype: dtype.itemsize):
-        for shape, k in (((3, 5), 2), ((3, 700), 300), ((1, 1 << 20), 5)):
-            program = compile_graph(graph_of(TopK(k, 1), ArrayType(shape, dtype)), device=device)
-            program.build()
-            for source in program.assembler.kernels.sources.values():  # type: ignore[attr-defined]
-                (usage,) = device.module(source.text()).binary.kernels
-                assert usage.registers <= 40 and usage.spills <= 16  # bytes
+    lines = product((((3, 5), 2), ((3, 700), 300), ((1, 1 << 20), 5)), dtypes)
+    name = lambda case: f"{case} for {arch}"  # noqa: E731
+    for (shape, k), dtype in sampled(lines, name, lambda case: case[0]):
+        program = compile_graph(graph_of(TopK(k, 1), ArrayType(shape, dtype)), device=device)
+        program.build()
+        for source in program.assembler.kernels.sources.values():  # type: ignore[attr-defined]
+            (usage,) = device.module(source.text()).binary.kernels
+            assert usage.registers <= 40 and usage.spills <= 16  # bytes

@@ -57,6 +57,7 @@ def close(found, wanted, dtype):
     np.testing.assert_allclose(found.astype("f8"), wanted, rtol=bound, atol=bound)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", [np.dtype("f8"), np.dtype("f4"), np.dtype("f2"), BF16], ids=str)
 def test_values_and_dtypes_at_all_sizes_untraced_and_compiled(dtype):
     x, rows = X.astype(dtype), ROWS.astype(dtype)
@@ -394,6 +395,7 @@ OF_TWO = {
 }
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("kind", WHOLE)
 @pytest.mark.parametrize("run", [lambda f: f, ge2.jit], ids=["eager", "jit"])
 def test_integers_and_bools_are_computed_as_float64_and_never_wrap_nor_are_cut(kind, run):

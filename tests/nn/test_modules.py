@@ -210,6 +210,7 @@ def test_the_table_of_a_model():
     assert nn.summary(model["body"], like).splitlines()[-1].split() == ["result", "f32[7,2]"]
 
 
+@pytest.mark.exhaustive("kind")
 @pytest.mark.parametrize("kind", [nn.RNN, nn.GRU, nn.LSTM])
 @pytest.mark.parametrize("dtype", ["i4", "f2", "f4", "f8", ml_dtypes.bfloat16])
 def test_recurrent_layers_begin_with_the_dtype_that_input_and_parameters_have_together(kind, dtype):

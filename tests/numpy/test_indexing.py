@@ -357,6 +357,7 @@ def written_at(x: Any, key: Any, v: Any, way: str) -> Any:
     return y
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("shape", [(1, 1), (1, 3), (3, 1), (3, 1, 3), (1, 3, 1)])
 def test_an_integer_beside_index_arrays_drops_an_axis_of_size_one(shape: tuple[int, ...]) -> None:
     """No slice leaves anything out there, and yet the axis is not written along."""

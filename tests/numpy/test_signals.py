@@ -73,6 +73,7 @@ def test_polynomials(rng: np.random.Generator) -> None:
     agree(np.polyval, [1, 2, 3], 2)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", ["i4", "f4", "f8", "c16"])
 def test_zeros_of_polynomials(dtype: str, rng: np.random.Generator) -> None:
     for n in range(1, 6):

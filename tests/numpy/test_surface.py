@@ -288,6 +288,7 @@ def methods(x: Any, w: Any, i: Any) -> Any:
 HALVES = {"c": (counts, methods), "shim": (windows, masks)}  # compilers take long: half each
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("executor", ["c", "blocked", "shim", "vmap"])
 def test_in_every_executor_and_in_batches(executor: str) -> None:
     programs = HALVES.get(executor, (counts, windows, masks, methods))

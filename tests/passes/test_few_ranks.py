@@ -46,7 +46,7 @@ CASES = {
 
 
 @needs_compiler
-@pytest.mark.exhaustive("name", "dtype", table="few ranks")
+@pytest.mark.exhaustive("dtype", table="few ranks")
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32, np.int64, np.uint8])
 @pytest.mark.parametrize("name", CASES)
 def test_they_are_those_of_numpy(name: str, dtype: Any) -> None:
@@ -94,6 +94,7 @@ LONG_CASES = {
 
 
 @needs_compiler
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", LONG_CASES)
 def test_a_few_of_few_long_lines_are_found_in_parts(name: str) -> None:
     """Among them are NaN, zeros of both signs, and more equal elements than a block keeps."""

@@ -196,7 +196,7 @@ def test_parts_that_are_nowhere_are_left_out() -> None:
 
 
 @needs_compiler
-@pytest.mark.exhaustive("shape", "dtype", table="moves inside")
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "dtype", [np.float32, np.int16, np.bool_, np.complex64, ml_dtypes.bfloat16]
 )

@@ -77,7 +77,7 @@ def in_one_read_and_two(f: Any, x: np.ndarray, fold: str) -> list[Any]:
 
 
 @needs_compiler
-@pytest.mark.exhaustive("name", "n", "dtype", table="online sums")
+@pytest.mark.exhaustive("dtype", table="online sums")
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("name", FUNCTIONS)
 @pytest.mark.parametrize("n", [65, 1000, 4099])
@@ -143,7 +143,7 @@ VARIANCES = {
 
 
 @needs_compiler
-@pytest.mark.exhaustive("name", "n", "dtype", "apart", table="variances")
+@pytest.mark.exhaustive("dtype", table="variances")
 @pytest.mark.parametrize("apart", [0.0, 1e3])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("name", VARIANCES)
@@ -155,8 +155,7 @@ def test_variances_are_as_right_as_of_two_reads(
     by no more than the program of two reads and eight units, one for each time that the parts of
     the 256 threads of a block are merged by twos.
     """
-    x = rng.standard_normal((130 if name in ("rows", "standardised") else n, n)[:2])[:300]
-    x = (x * 8 + apart).astype(dtype)
+    x = (rng.standard_normal((130, n)) * 8 + apart).astype(dtype)
     x[0, 0], x[:, -1] = 1e4, apart
     f = VARIANCES[name]
     exact = f(x.astype(np.longdouble))

@@ -61,6 +61,7 @@ def arrays(n: int, dtype: Any, rng: np.random.Generator) -> list[Any]:
 
 
 @needs_compiler
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", ["i1", "u8", "f2", ml_dtypes.bfloat16, "f4", "f8"])
 def test_selections_are_the_elements_of_sorted_lines(dtype: Any, rng: np.random.Generator) -> None:
     def chosen(x: Any) -> Any:

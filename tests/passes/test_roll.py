@@ -360,6 +360,7 @@ FOUND = {
 }
 
 
+@pytest.mark.exhaustive("executor")
 @pytest.mark.parametrize("name", FOUND)
 def test_iterations_are_found_whatever_repeats_inside_or_is_a_python_number(name, executor):
     f, args, equations = FOUND[name]

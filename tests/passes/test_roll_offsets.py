@@ -82,7 +82,7 @@ def from_the_end(a):
 PROGRAMS = (seidel, triangle, around_pivot, windows, from_the_end)
 
 
-@pytest.mark.exhaustive("f", "executor", table="nests")
+@pytest.mark.exhaustive("executor", table="nests")
 @pytest.mark.parametrize("f", PROGRAMS, ids=lambda f: f.__name__)
 @pytest.mark.parametrize("executor", ["c", "blocked", "shim"])
 def test_the_same_bits(f, executor, rng: np.random.Generator) -> None:
@@ -194,6 +194,7 @@ def program(seed: int) -> str:
 
 
 @pytest.mark.any_executor
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("seed", range(60))
 def test_random_nests(seed: int, rng: np.random.Generator) -> None:
     scope: dict = {}
@@ -260,7 +261,7 @@ def shifted(a):
     return y
 
 
-@pytest.mark.exhaustive("f", "executor", table="nests")
+@pytest.mark.exhaustive("executor", table="nests")
 @pytest.mark.parametrize("f", [crout, symmetric, rank_one, below, sums, shifted])
 @pytest.mark.parametrize("executor", ["c", "blocked"])
 def test_sizes_that_change(f, executor, rng: np.random.Generator) -> None:
@@ -388,6 +389,7 @@ def uneven_program(seed: int) -> str:
 
 
 @pytest.mark.any_executor
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("seed", range(40))
 def test_random_nests_of_changing_sizes(seed: int, rng: np.random.Generator) -> None:
     scope: dict = {"np": np}

@@ -134,7 +134,7 @@ def both(function: F, *arrays: Any) -> list[Any]:
 
 
 @needs_compiler
-@pytest.mark.exhaustive("shape", "dtype", table="rows inside")
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("shape", "axis", "count"), SHAPES)
 def test_kernels(dtype: Any, shape: tuple[int, ...], axis: int, count: tuple[int, ...]) -> None:
@@ -165,6 +165,7 @@ def test_kernels(dtype: Any, shape: tuple[int, ...], axis: int, count: tuple[int
 
 
 @needs_compiler
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", INDICES)
 def test_types_of_indices(dtype: Any) -> None:
     """Each wraps around as in a kernel of its own, its extremes also."""
@@ -178,6 +179,7 @@ def test_types_of_indices(dtype: Any) -> None:
 
 
 @needs_compiler
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("length", [2, 16, 33, 256, 1000, 1028, 5000, 20000])
 def test_long_rows(length: int) -> None:
     """A row is read by as many threads as fit, and none reads beyond its end."""
@@ -193,7 +195,7 @@ def test_long_rows(length: int) -> None:
 
 
 @needs_nvrtc
-@pytest.mark.exhaustive("dtype", "axis", table="neighbours of rows")
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16, np.float64])
 @pytest.mark.parametrize("axis", [0, 1, 2])
 def test_neighbours_of_a_row_are_read_at_once(axis: int, dtype: Any) -> None:

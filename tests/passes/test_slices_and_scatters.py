@@ -166,6 +166,7 @@ def test_other_updates_stay_apart(f: Any, rng: np.random.Generator) -> None:
     assert names(after) == names(before)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("f", "left"),
     [
@@ -391,6 +392,7 @@ def lines_apart(x: Any, ct: Any) -> Any:
     return (sliding_window_view(x, 7, axis=1)[:, ::3, ::7] * ct[..., None]).sum()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("executor", ["c", "emulator"])
 @pytest.mark.parametrize("f", [pooled, lines_apart])
 def test_zeros_between_updates_are_not_added(

@@ -137,6 +137,7 @@ def test_sums_whose_factors_would_take_more_than_there_is_stay() -> None:
     assert sums_after(graph) is graph
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("f", [forwards, backwards, part, drawn_together], ids=lambda f: f.__name__)
 def test_on_a_gpu(f: Any) -> None:
     with config.using(executor="shim"):

@@ -67,6 +67,7 @@ def test_other_products_stay(name: str, f: Any, xs: Any) -> None:
 
 
 @needs_compiler
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
 @pytest.mark.parametrize("terms", [1, 2, 3, 4])
 def test_a_layer_is_one_kernel_and_as_exact(terms: int, dtype: str) -> None:

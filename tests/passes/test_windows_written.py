@@ -66,6 +66,7 @@ def graphs(f: Any) -> tuple[Any, Any]:
     return graph, verify(written_windows(graph))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("f", WRITTEN.values(), ids=WRITTEN)
 def test_windows_are_slices(f: Any) -> None:
     graph, found = graphs(f)
@@ -103,6 +104,7 @@ READ = {
 
 
 @needs_compiler
+@pytest.mark.exhaustive("executor")
 @pytest.mark.parametrize("executor", ["c", "shim", "blocked"])
 @pytest.mark.parametrize("f", READ.values(), ids=READ)
 def test_windows_are_read_where_they_are(f: Any, executor: str) -> None:
@@ -115,6 +117,7 @@ def test_windows_are_read_where_they_are(f: Any, executor: str) -> None:
         np.testing.assert_allclose(y.astype("f4"), z.astype("f4"), rtol=2e-5, atol=1e-6)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", ["sums of products", "every third, of every second", "long"])
 def test_gradients_of_windows(name: str) -> None:
     slope = ge2.grad(lambda x, w: (READ[name](x, w) ** 2).sum())
@@ -131,6 +134,7 @@ def test_windows_are_never_in_memory() -> None:
 
 
 @needs_compiler
+@pytest.mark.exhaustive("executor")
 @pytest.mark.parametrize("executor", ["c", "emulator"])
 @pytest.mark.parametrize("f", MULTIPLIED.values(), ids=MULTIPLIED)
 def test_products_of_windows(f: Any, executor: str) -> None:

@@ -185,6 +185,7 @@ def on_gpu(program, *arrays):
         return compile_graph(graph, device=OfflineDevice(limits_of("sm_90a")))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda f: f.__name__)
 def test_no_body_on_a_gpu_does(program):
     found = on_gpu(program, A)
@@ -253,7 +254,7 @@ def expected():
         return ge2.tree.leaves(ge2.jit(lambda a: every(a))(A))
 
 
-@pytest.mark.exhaustive("executor")
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("executor", "off"), [("c", ()), ("blocked", ()), ("shim", ()), ("shim", ("resident",))]
 )

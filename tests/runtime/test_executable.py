@@ -343,6 +343,7 @@ COND = """{ lambda ; i:~i64[] x:f32[4]. let
   in (b, a, m) }"""
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("index", [-1, 0, 1, 2, 9])
 def test_a_cond_runs_one_compiled_branch(index):
     f = compiled(COND)

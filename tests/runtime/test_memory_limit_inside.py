@@ -103,7 +103,7 @@ def test_it_fits_and_the_values_are_equal(executor: str, f: Any):
         np.testing.assert_array_equal(small(*ARGS), plain(*ARGS))
 
 
-@pytest.mark.exhaustive("f", "executor", table="limits inside")
+@pytest.mark.exhaustive("executor", table="limits inside")
 @pytest.mark.parametrize("executor", EXECUTORS)
 @pytest.mark.parametrize("f", PROGRAMS)
 def test_the_least_limit_is_kept_and_a_byte_less_is_an_error(executor: str, f: Any):

@@ -88,6 +88,7 @@ def compiled(f: Any, *arrays: Any) -> tuple[Any, Any]:
         return low.compile()(*arrays), low.memory_timeline()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("f", "over", "shape"), CASES, ids=[f.__name__ for f, *_ in CASES])
 def test_the_values_are_those_of_numpy(f: Any, over: bool, shape: tuple[int, int]) -> None:
     rows, n = shape

@@ -137,7 +137,7 @@ def steps(f: Any, executor: str) -> Program:
         return ge2.jit(f).lower(X, Y, ROWS).executable.program
 
 
-@pytest.mark.exhaustive("f")
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("executor", ["c", "shim"])
 @draw([*PROGRAMS, in_a_loop])
 def test_parts_made_in_place_mean_the_same(f: Any, executor: str) -> None:

@@ -133,6 +133,7 @@ def copies(xs: Any) -> list[Any]:
 
 
 @needs_compiler
+@pytest.mark.exhaustive("executor")
 @pytest.mark.parametrize(("executor", "name"), CASES, ids=map(": ".join, CASES))
 def test_a_pass_can_be_left_out(executor: str, name: str) -> None:
     f, *xs = PROGRAMS[executor][name]

@@ -45,6 +45,7 @@ def several(x: Any, w: Any, n: Any) -> Any:
     )  # fmt: skip
 
 
+@pytest.mark.exhaustive
 def test_the_program_that_is_timed_gives_the_same(executor: str) -> None:
     f = ge2.jit(several)
     wanted = f(X, X, 2.0)

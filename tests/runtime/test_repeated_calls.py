@@ -70,6 +70,7 @@ PROGRAMS = {  # and the most calls in the text of the program
 }
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_iterations_that_differ_in_offsets_are_compiled_once(name):
     f, args, most = PROGRAMS[name]

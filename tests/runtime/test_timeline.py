@@ -42,6 +42,7 @@ def timeline(f: Any, *args: Any, executor: str, **options: Any) -> tuple[Timelin
 ARGS = struct(64, 64), struct(64), struct(500, 64)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("executor", EXECUTORS)
 def test_rows_are_all_that_the_analysis_counts(executor: str) -> None:
     found, memory = timeline(step, *ARGS, executor=executor, donate_argnums=0)
@@ -62,6 +63,7 @@ def test_rows_are_all_that_the_analysis_counts(executor: str) -> None:
         )
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("executor", EXECUTORS[:3])
 def test_nobody_takes_the_memory_of_what_lives(executor: str) -> None:
     found, _ = timeline(ge2.grad(lambda *a: step(*a)[0].sum(), (0, 1)), *ARGS, executor=executor)

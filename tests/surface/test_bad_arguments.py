@@ -18,6 +18,7 @@ import ge2
 import ge2.scipy.special
 from ge2.base.config import config
 from ge2.errors import Ge2Error
+from tests.exhaustive import sampled
 
 MODULES = [
     ge2.numpy, ge2.numpy.linalg, ge2.numpy.fft, ge2.lax, ge2.random, ge2.tree, ge2.scipy.special,
@@ -31,7 +32,6 @@ BAD: dict[str, Any] = {
     "a shape": np.zeros((2, 0, 5)),
     "a size": -99,
 }
-SAMPLE = 3  # of the functions, one in so many; another each seed
 
 
 @pytest.fixture(autouse=True)
@@ -98,11 +98,9 @@ def test_bad_arguments_are_refused_with_a_line_and_a_remedy(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)  # some write files by the name that they are given
-    found, some = [], np.random.default_rng(list(BAD).index(kind))
+    found = []
     with config.using(traceback="short", executor="reference"):
-        for name, f in functions():
-            if some.integers(SAMPLE):
-                continue
+        for name, f in sampled(functions(), lambda each: f"{each[0]} of {kind}"):
             for args, named in calls(f, BAD[kind]):
                 call = traced if name.startswith(("ge2.numpy", "ge2.lax")) else plain
                 text = complaint(call, f, args, named)

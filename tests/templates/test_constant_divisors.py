@@ -24,6 +24,7 @@ def ends(dtype: np.dtype) -> Any:
 
 
 @needs_compiler
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
 def test_quotients_and_remainders(dtype: np.dtype) -> None:
     info = np.iinfo(dtype)

@@ -78,6 +78,7 @@ void share(int32_t *counts, int64_t total, int64_t chunk, int threads) {
 
 
 @needs_compiler
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("total", "chunk"), [(0, 4), (1, 4), (7, 7), (1000, 3), (1000, 1001)])
 @pytest.mark.parametrize("threads", [1, 2, 5])
 def test_threads_take_each_iteration_once(tmp_path, total, chunk, threads):

@@ -91,6 +91,7 @@ def same(found: Any, wanted: Any) -> None:
 
 
 @each
+@pytest.mark.exhaustive
 def test_it_means_what_numpy_means(f: Callable[[Any], Any]) -> None:
     same(ge2.jit(f)(X), f(X))
     assert not OUTER.any()
@@ -103,6 +104,7 @@ def test_under_vmap_each_row_has_its_own(f: Callable[[Any], Any]) -> None:
     same(ge2.vmap(f)(rows), wanted)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("f", [filled, added, grown, scalars])
 def test_a_derivative_flows_through_it(f: Callable[[Any], Any]) -> None:
     step = 1e-6

@@ -109,6 +109,7 @@ FUNCTIONS = {
 }  # fmt: skip
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_products_are_low_inside_of_whatever_holds_them(name):
     f = FUNCTIONS[name]

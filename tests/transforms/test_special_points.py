@@ -84,6 +84,7 @@ def test_sinc(x):
     assert grad(np.sinc)(1e200) == pytest.approx(0.0)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("hole", [np.nan, np.inf, -np.inf, 7.0])
 @pytest.mark.parametrize("f", [np.var, np.std], ids=["var", "std"])
 def test_moments_of_some_elements(f, hole):

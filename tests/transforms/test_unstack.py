@@ -76,7 +76,7 @@ def least(f: Any) -> int:
     return int(re.search(r"memory_limit=(\d+)", str(error.value))[1])
 
 
-@pytest.mark.exhaustive("f")
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("executor", ["c", "blocked"])
 @pytest.mark.parametrize("f", [gated, backward, twice, highest])
 def test_at_the_least_limit_the_gradient_is_the_same(executor: str, f: Any):

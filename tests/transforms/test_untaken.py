@@ -50,6 +50,7 @@ def of_a_scan(x, w):
 FUNCTIONS = [root_or_exp, never_taken, by_products, in_a_scan, of_a_scan]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("f", FUNCTIONS, ids=lambda f: f.__name__)
 def test_derivatives_of_a_batch_are_those_of_its_elements(f):
     total, g = (lambda xs, w: vmap(f, (0, None))(xs, w).sum()), grad(f)
