@@ -412,6 +412,5 @@ def test_for_a_gpu_small_parts_stay_a_sum():
     """An update would copy all of the array, and kernels make a sum of padded parts at once."""
     x = np.zeros(100)
     with expecting("sm_90a"):
-        names = [e.op.name for e in make_jaxpr(grad(recurrence))(x, 0.7).graph.eqns]
-    assert names.count("pad") > 99
-    assert names.count("update_slice") <= 100  # its own, which write y
+        assert len(whole_sums(recurrence, x, 0.7)) > 99
+    assert len(whole_sums(recurrence, x, 0.7)) < 4
