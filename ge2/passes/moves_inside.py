@@ -227,9 +227,9 @@ class Sweep:
         op = eqn.op
         more = [n for n in (*op.low, *op.high) if n] if isinstance(op, Pad) else eqn.inputs[1:]
         most = self.tuning.several if len(more) > 1 else self.tuning.small
-        framed = isinstance(op, Pad) and len(more) > 1  # 2^27 elements took 300 us for 335
-        small = framed or eqn.outs[0].type.size <= most or self.are_columns(eqn)
-        return small and any(self.expands(x) or self.repeats(x) for x in eqn.inputs)
+        framed = isinstance(op, Pad) and len(more) > 1  # 2^27 elements took 300 us for 335 and 492
+        small = eqn.outs[0].type.size <= most or self.are_columns(eqn)
+        return framed or (small and any(self.expands(x) or self.repeats(x) for x in eqn.inputs))
 
     def are_columns(self, eqn: Eqn) -> bool:
         """True of a join of narrow parts along the last axis."""

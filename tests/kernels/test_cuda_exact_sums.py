@@ -29,7 +29,9 @@ from tests.small import planned_by
 
 pytestmark = needs_compiler
 # where no order is quicker
-EARLY = planned_by(EMULATED, "scatters", few=0, unordered=2, ranges=0, compared=1.0, digit=1.0)
+EARLY = planned_by(
+    EMULATED, "scatters", few=0, unordered=2, ranges=0, compared=1.0, digit=1.0, lane_columns=1 << 30
+)  # fmt: skip
 RANGED = planned_by(EARLY, "scatters", ranged=2)
 COPIED = planned_by(EARLY, "scatters", meeting=2, sparse=1000)
 SHARED = planned_by(

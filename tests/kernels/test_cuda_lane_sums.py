@@ -27,7 +27,7 @@ pytestmark = needs_compiler
 # where every other way takes a second an update
 LANED = planned_by(
     EMULATED, "scatters", few=0, unordered=2, ranges=0, compared=1.0, digit=1.0, atomic=1.0,
-    lane_round=0.0, lane_threads=1, lane_columns=1,
+    lane_round=(0.0, 0.0), lane_threads=1, lane_columns=1,
 )  # fmt: skip
 FLOATS = {"f2": 2e-3, "bfloat16": 2e-2, "f4": 1e-6, "f8": 1e-15}
 

@@ -345,10 +345,11 @@ class Scatters:
     # added exactly as fast; updates of a thread on their way at once, threads of a block at least,
     # and the seconds of a round of those updates (64 places of 64 floats took 130 us for 76 rounds)
     lane_columns: int = 4
-    lane_ahead: int = 8  # half as many where one update of all threads takes more bytes
-    lane_bytes: int = 1 << 13
-    lane_threads: int = 64
-    lane_round: float = 1.2e-6
+    # as many as take these bytes of registers, of all threads, which have two times as many
+    lane_ahead: tuple[tuple[int, ...], int] = ((16, 8), 4)
+    lane_bytes: int = 1 << 15
+    lane_threads: int = 32
+    lane_round: tuple[float, float] = (1.1e-6, 5e-8)  # and for each of the updates
     busy: int = 2  # updates of a block for each sum of whole numbers, which it adds to the result
 
 

@@ -498,9 +498,9 @@ class LaneSums(Cells):
         self.team = rows.length // self.pack
         room = chip.most // max(self.cells * self.held.itemsize, 1)
         self.lanes = min(room, self.tuning.shared_block // max(self.team, 1))
-        # twice as many wait in registers, of which threads that are many have few
-        many = self.lanes * self.team * self.pack * self.held.itemsize > self.tuning.lane_bytes
-        self.ahead = self.tuning.lane_ahead // (2 if many else 1)
+        each = max(self.lanes * rows.length * self.held.itemsize, 1)
+        some, fewest = self.tuning.lane_ahead
+        self.ahead = next((n for n in some if n * each <= self.tuning.lane_bytes), fewest)
         rounds = -(-rows.count // max(self.lanes * self.ahead, 1))
         self.chunks = max(min(chip.multiprocessors, rounds), 1)
         self.each = -(-rows.count // self.chunks)
@@ -522,7 +522,9 @@ class LaneSums(Cells):
     def seconds(self) -> float:
         """Rounds of updates on their way at once, beyond the time of their bytes."""
         moved = self.writes.updates.nbytes / self.tuning.cleared_bytes
-        return max(-(-self.each // (self.lanes * self.ahead)) * self.tuning.lane_round - moved, 0.0)
+        rounds = -(-self.each // (self.lanes * self.ahead))
+        begin, more = self.tuning.lane_round
+        return max(rounds * (begin + self.ahead * more) - moved, 0.0)
 
     def add(self) -> None:
         writes, rows = self.writes, self.rows
@@ -587,8 +589,7 @@ class LaneSums(Cells):
             return (Text(f"mine[at[b]] = {self.sum('mine[at[b]]', value)};"),)
         wide = min(self.pack, WORD.itemsize * 2 // self.held.itemsize)
         grid.fixed.append(Fixed("WIDE", wide, "sums of one access"))
-        value = loaded("some[b].at[v]", self.dtype)
-        line = f"now.at[v] = {self.sum('now.at[v]', value)};"
+        line = f"now.at[v] = {self.sum('now.at[v]', loaded('some[b].at[v]', self.dtype))};"
         return (
             Text("auto now = ge2_read<PACK, WIDE>(mine + at[b]);"),
             unrolled("v", "PACK", [Text(line)]),
@@ -596,5 +597,4 @@ class LaneSums(Cells):
         )
 
     def sum(self, a: str, b: str) -> str:
-        assert isinstance(self.writes.op, ScatterAdd)
-        return merge(self.writes.op, a, b, self.held)
+        return merge(ScatterAdd((0,)), a, b, self.held)
