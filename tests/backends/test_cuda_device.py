@@ -168,9 +168,7 @@ def device(request, monkeypatch):
         funcSetAttribute=lambda f, which, value: asked.append((f, which, value)),
     )
     cuda = SimpleNamespace(
-        driver=driver,
-        Device=lambda n: nullcontext(n),
-        get_current_stream=lambda: "stream",
+        driver=driver, Device=lambda n: nullcontext(n), get_current_stream=lambda: "stream"
     )
     if request.param == "from memory":
         cuda.Module = Loaded

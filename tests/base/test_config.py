@@ -71,10 +71,7 @@ def test_the_environment_is_read() -> None:
         "(True, 'reference', 3, ('fuse', 'fold'), '', '', False, False, False, False, 'auto', "
         "True, '', 'cached', (), True, 32, (), (), 0)"
     )
-    assert out.stdout.splitlines() == [
-        repr(wanted),
-        key,
-    ]
+    assert out.stdout.splitlines() == [repr(wanted), key]
 
 
 def test_a_misspelt_variable_warns_once_with_the_nearest_name() -> None:

@@ -7,15 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ge2.base.config import config
-from ge2.program.timeline import (
-    ALIGNMENT,
-    ARENAS,
-    Arenas,
-    Lifetime,
-    first_come,
-    most_at_once,
-    plan,
-)
+from ge2.program.timeline import ALIGNMENT, ARENAS, Arenas, Lifetime, first_come, most_at_once, plan
 
 lifetimes = st.builds(
     lambda nbytes, first, length: Lifetime(nbytes, first, first + length),

@@ -91,11 +91,7 @@ def test_options():
         Options().rounds_or(9),
         Options(quick=True).rounds_or(9),
         Options(rounds=4).rounds_or(9),
-    ] == [
-        9,
-        3,
-        4,
-    ]
+    ] == [9, 3, 4]
 
 
 def test_a_fresh_process_has_its_variables():

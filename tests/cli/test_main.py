@@ -71,10 +71,7 @@ def test_an_interrupt_is_a_line_and_an_exit_code(monkeypatch, capsys):
 
 def test_it_runs_as_a_module():
     found = subprocess.run(
-        [sys.executable, "-m", "ge2", "nonsense"],
-        capture_output=True,
-        text=True,
-        check=False,
+        [sys.executable, "-m", "ge2", "nonsense"], capture_output=True, text=True, check=False
     )
     assert found.returncode == 2
     assert "no command 'nonsense'" in found.stderr

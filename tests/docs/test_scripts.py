@@ -43,6 +43,7 @@ def quick(tmp_path_factory):
     return {"GE2_CC": str(script)}
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("path", LESSONS, ids=name)
 def test_lesson(path, quick):
     run(path, quick)

@@ -88,10 +88,7 @@ VARIANTS = {
         "launches in a graph's branch": r"# match ",
         "kernel of the user's": r"/\* A golden_neighbours kernel\.",
     },
-    "small_chip": {
-        "persistent grid": r"ge2_grid_wait\(\)",
-        "rows in memory": r"threads a row",
-    },
+    "small_chip": {"persistent grid": r"ge2_grid_wait\(\)", "rows in memory": r"threads a row"},
 }
 PAIRS = [(target, variant) for target, each in VARIANTS.items() for variant in each]
 

@@ -277,10 +277,7 @@ def indexing() -> dict[str, list[Sample]]:
         ((), (), (), ()),
         ((2,), (2,), (0,), (1,)),
     ]
-    return {
-        **writes,
-        "update_slice": [of(ops.UpdateSlice(a, b), s, t) for s, t, a, b in slices],
-    }
+    return {**writes, "update_slice": [of(ops.UpdateSlice(a, b), s, t) for s, t, a, b in slices]}
 
 
 REALS = tuple(d for d in EVERY if d not in COMPLEXES)

@@ -52,11 +52,7 @@ def test_sums_of_rows_are_one_region(axis: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "function",
-    [
-        lambda t, i: t[i, i % 40] * 2,
-        lambda t, i: (t[:, 0][i] * t[:6, :7]).sum(0),
-    ],
+    "function", [lambda t, i: t[i, i % 40] * 2, lambda t, i: (t[:, 0][i] * t[:6, :7]).sum(0)]
 )
 def test_single_elements_are_read_where_they_are_worked_on(function: F) -> None:
     assert gathers(rewritten(function, TABLE, INDEX)) == 0

@@ -27,11 +27,7 @@ def counted(x: Any, k: Any) -> Any:
         ("LOAD_SUPER_ATTR", "f", [("LOAD_ATTR", "f")]),
         ("LOAD_FAST_LOAD_FAST", ("x", "y"), [("LOAD_FAST", "x"), ("LOAD_FAST", "y")]),
         ("STORE_FAST_LOAD_FAST", ("x", "y"), [("STORE_FAST", "x"), ("LOAD_FAST", "y")]),
-        (
-            "LOAD_FAST_BORROW_LOAD_FAST_BORROW",
-            ("x", "y"),
-            [("LOAD_FAST", "x"), ("LOAD_FAST", "y")],
-        ),
+        ("LOAD_FAST_BORROW_LOAD_FAST_BORROW", ("x", "y"), [("LOAD_FAST", "x"), ("LOAD_FAST", "y")]),
         ("LOAD_GLOBAL", "g", [("LOAD_GLOBAL", "g")]),
     ],
 )

@@ -248,10 +248,7 @@ def test_it_is_looked_for_where_a_gpu_has_the_kernels(
 def test_another_module_where_one_lay_is_asked_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     runtime = SimpleNamespace(getDeviceCount=lambda: 1)
     for capability in ["90"] * 20 + ["75"] * 20:
-        module, device = (
-            ModuleType("cupy"),
-            SimpleNamespace(compute_capability=capability),
-        )
+        module, device = (ModuleType("cupy"), SimpleNamespace(compute_capability=capability))
         module.cuda = SimpleNamespace(Device=lambda n, of=device: of, runtime=runtime)  # type: ignore[attr-defined]
         monkeypatch.setitem(sys.modules, "cupy", module)
         with config.using(executor="c"):

@@ -170,10 +170,7 @@ def test_nested_policies():
     inner = checkpoint(block, policy=policies.save_only_these_names("powers"))
     outer = checkpoint(lambda x, w: np.sin(inner(x, w)), policy=policies.dots_saveable)
     plain = lambda x, w: np.sin(block(x, w))  # noqa: E731
-    close(
-        ge2.jit(grad(lambda w: np.sum(outer(X, w))))(W),
-        grad(lambda w: np.sum(plain(X, w)))(W),
-    )
+    close(ge2.jit(grad(lambda w: np.sum(outer(X, w))))(W), grad(lambda w: np.sum(plain(X, w)))(W))
 
 
 def test_jax_names():
