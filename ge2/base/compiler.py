@@ -9,11 +9,12 @@ import struct
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cache as once
 from functools import lru_cache
 from itertools import count
+from stat import S_ISREG
 from threading import Lock
 from types import ModuleType
 from typing import Any, Final, final
@@ -43,6 +44,7 @@ from ge2.base.source import logger, pattern, templates
 
 
 INCLUDE: Final = pattern(r'^[ \t]*#[ \t]*include[ \t]*["<]([^">\n]+)[">]', re.MULTILINE)
+SETTLED: Final = 2.0  # seconds that clocks of file systems tell apart
 OPTIONS: Final = pattern(r"^#define GE2_OPTIONS (.*)$", re.MULTILINE)
 
 
@@ -70,24 +72,29 @@ def headers_key(source: str, folders: tuple[str, ...]) -> str:
     """The contents of all headers that a source reaches; one that no folder
     has counts by its name.
     """
-    return content_key(
-        *(part for name, text in sorted(reached(source, folders)) for part in (name, text))
-    )
+    return _key_of(tuple(sorted(reached(source, folders))))
+
+
+@lru_cache(256)
+def _key_of(headers: tuple[tuple[str, str], ...]) -> str:
+    """Most kernels reach the same headers."""
+    return content_key(*(part for header in headers for part in header))
 
 
 def reached(source: str, folders: tuple[str, ...]) -> Iterator[tuple[str, str]]:
     """Each header once, by the name of its first mention."""
-    seen: set[str] = set()
+    seen: set[object] = set()
     waiting = [(name, "") for name in included(source)]
     while waiting:
         name, beside = waiting.pop()
-        path = _found(name, beside, folders)
-        if (path or name) in seen:
+        path, now = _found(name, beside, folders)
+        file = name if now is None else (now.st_dev, now.st_ino)
+        if file in seen:
             continue
-        seen.add(path or name)
-        text = text_of(path) if path else ""
+        seen.add(file)
+        text = "" if now is None else _text_now(path, now)
         yield name, text
-        waiting += [(each, os.path.dirname(path)) for each in included(text)] if path else []
+        waiting += [(each, os.path.dirname(path)) for each in included(text)]
 
 
 @lru_cache(256)
@@ -100,17 +107,36 @@ def included(source: str) -> tuple[str, ...]:
     return tuple(INCLUDE.findall(source))
 
 
-def _found(name: str, beside: str, folders: tuple[str, ...]) -> str:
-    """The file that the compiler will take: beside the one that includes it,
+def _found(name: str, beside: str, folders: tuple[str, ...]) -> tuple[str, os.stat_result | None]:
+    """The file that the compiler will take, as it is now: beside the one that includes it,
     else in the first folder.
     """
-    places = (os.path.join(folder, name) for folder in (*filter(None, (beside,)), *folders))
-    return next((os.path.realpath(path) for path in places if os.path.isfile(path)), "")
+    for folder in (*filter(None, (beside,)), *folders):
+        path = os.path.join(folder, name)
+        with suppress(OSError, ValueError):
+            now = os.stat(path)
+            if S_ISREG(now.st_mode):
+                return path, now
+    return "", None
 
 
 def text_of(path: str) -> str:
     with open(path, encoding="utf-8") as file:
         return file.read()
+
+
+def _text_now(path: str, now: os.stat_result) -> str:
+    """The text of a header, read again once the file has changed; one that has just been written may
+    change again, and have the same time.
+    """
+    if abs(time.time() - now.st_mtime) < SETTLED:
+        return text_of(path)
+    return kept_text(path, now.st_mtime_ns, now.st_size, now.st_ino)
+
+
+@lru_cache(64)
+def kept_text(path: str, *_: int) -> str:
+    return text_of(path)
 
 
 # -------- C sources as loaded libraries: each is compiled once a machine, and loaded once a

@@ -11,6 +11,7 @@ from contextvars import ContextVar, Token
 from dataclasses import MISSING, Field, FrozenInstanceError, dataclass, field, fields
 from functools import cache, partial, wraps
 from importlib import import_module
+from operator import attrgetter
 from threading import Lock, RLock, get_ident, main_thread
 from types import CodeType, FunctionType
 from typing import (
@@ -27,8 +28,6 @@ from typing import (
 )
 from weakref import WeakValueDictionary
 
-import numpy as np
-
 # -------- Frozen records, made quickly.
 # `dataclass(frozen=True, slots=True)` compiles six methods one by one, which for the hundred
 # records of this package is a third of its import. A `record` is the same thing (a dataclass to
@@ -39,6 +38,7 @@ import numpy as np
 
 T = TypeVar("T")
 METHODS: Final = ("__init__", "__eq__", "__hash__", "__reduce__")
+KEPT_HASH: Final = "_hash"
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
@@ -58,6 +58,25 @@ def record(cls: type[T]) -> type[T]:
             f"{cls.__name__} has a default_factory: a frozen record has nothing that could be filled later"
         )
     return made
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
+def hashed_record(cls: type[T]) -> type[T]:
+    """A record that keeps its hash, for what holds many others and is looked up again and again."""
+    own = _lacking(cls, [name for name in METHODS if name != "__hash__"])
+    made: Any = _slotted(cls, own, True, (KEPT_HASH,))
+    parts = attrgetter(*(f.name for f in made.__record_fields__ if f.compared))
+    keep = getattr(made, KEPT_HASH).__set__
+
+    def __hash__(self: Any) -> int:
+        try:
+            return self._hash  # type: ignore[no-any-return]
+        except AttributeError:
+            keep(self, found := hash(parts(self)))
+            return found
+
+    made.__hash__ = __hash__
+    return made  # type: ignore[no-any-return]
 
 
 @dataclass_transform(frozen_default=True, eq_default=False, field_specifiers=(field,))
@@ -103,10 +122,10 @@ def _lacking(cls: type, methods: Sequence[str]) -> list[str]:
     return [name for name in methods if name == "__init__" or name not in cls.__dict__]
 
 
-def _slotted(cls: type[T], own: Sequence[str], frozen: bool) -> type[T]:
+def _slotted(cls: type[T], own: Sequence[str], frozen: bool, more: tuple[str, ...] = ()) -> type[T]:
     cls.__doc__ = cls.__doc__ or cls.__name__  # or else dataclass asks `inspect` for a signature
     found = _outlines(cls)
-    made = _with_slots(cls, [f.name for f in found])
+    made = _with_slots(cls, [*(f.name for f in found), *more])
     made.__record_fields__ = found  # type: ignore[attr-defined]
     made.__dataclass_fields__ = _Fields(cls, made)  # type: ignore[attr-defined]
     made.__match_args__ = tuple(f.name for f in found if f.init)  # type: ignore[attr-defined, misc]
@@ -406,8 +425,7 @@ class computed(Generic[T]):
         return found
 
 
-# -------- What is changed for a while: context variables, garbage collection, recursion,
-# floating-point errors.
+# -------- What is changed for a while: context variables, garbage collection, recursion.
 
 
 @final
@@ -515,28 +533,6 @@ def deep_recursion() -> Iterator[None]:
     finally:
         if sys.getrecursionlimit() == DEEP:  # else the function has set its own
             sys.setrecursionlimit(before)
-
-
-# ------------------------------------------------------------------------------------ float errors
-# Silence about floating point, as `np.errstate(all="ignore")` gives it, at an eighth of its price.
-
-
-def _direct() -> tuple[Callable[[], Any], Callable[[Any], object]]:
-    from numpy._core import umath
-
-    silent, variable = umath._make_extobj(all="ignore"), umath._extobj_contextvar
-    return lambda: variable.set(silent), variable.reset
-
-
-def _public() -> tuple[Callable[[], Any], Callable[[Any], object]]:
-    return lambda: np.seterr(all="ignore"), lambda old: np.seterr(**old)
-
-
-try:
-    hush, restore = _direct()
-    restore(hush())
-except (ImportError, AttributeError, TypeError):  # these names are NumPy's own, and may change
-    hush, restore = _public()
 
 
 # -------- The keys by which a leaf is reached from the root of a tree, and how they are written.

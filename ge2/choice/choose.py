@@ -117,9 +117,16 @@ class Choice:
         found = self.offered()
         known = {(c.title, c.refusal) for c in found}
         earlier = (c for c in self.refused if (c.title, c.refusal) not in known)
-        same = (c for c in found if c.title == self.taken.title and not c.refusal)
-        taken = next(same, self.taken)  # with its prediction, even if that did not decide
-        return (taken, *self.others, *earlier, *(c for c in found if c.refusal))
+        return (self.of_taken(found), *self.others, *earlier, *(c for c in found if c.refusal))
+
+    @property
+    def timed(self) -> Candidate:
+        """The candidate that was taken, with its prediction even if that did not decide."""
+        return self.of_taken(self.offered((self.family,)))
+
+    def of_taken(self, offered: list[Candidate]) -> Candidate:
+        same = (c for c in offered if c.title == self.taken.title and not c.refusal)
+        return next(same, self.taken)
 
     @property
     def others(self) -> tuple[Candidate, ...]:
@@ -146,14 +153,13 @@ class Choice:
         before = takewhile(lambda c: c.refusal or c.title != taken, self.offered())
         return tuple(c for c in before if c.refusal)
 
-    def offered(self) -> list[Candidate]:
-        """The candidates of all families, or the reasons why they have none, with what was
-        measured.
-        """
+    def offered(self, families: Catalog | None = None) -> list[Candidate]:
+        """The candidates of all families, or of some, or why they have none; with what was measured."""
         if self.caps is None:
             return []
-        given = self.problem, self.caps, self.prefs, self.catalog
-        found, known = candidates(*given), recorded(*given)
+        given = self.problem, self.caps, self.prefs
+        found = candidates(*given, self.catalog if families is None else families)
+        known = recorded(*given, self.catalog)
         return [c if known is None else known.told(c) for c in found]
 
     def kernels(self) -> Any:

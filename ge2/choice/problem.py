@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, NamedTuple, Typ
 from ge2.base.arrays import COMPLEX128, FLOAT64
 from ge2.base.cache import FORMAT, content_key
 from ge2.base.config import cache_folder, config
-from ge2.base.record import holding, record
+from ge2.base.record import hashed_record, holding, record
 from ge2.base.source import FOLDER
 from ge2.codegen.text import Operand
 from ge2.ir import ArrayType, Atom, Eqn, Graph, Op, Var
@@ -34,7 +34,7 @@ ACCESS: Final = 16  # bytes of the widest access
 
 
 @final
-@record
+@hashed_record
 class Problem:
     """An operation on types, and where its arrays are once layouts are settled.
 

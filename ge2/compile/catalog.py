@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, final
 
 import numpy as np
 
-from ge2.base.arrays import host, python_type
+from ge2.base.arrays import host, hush, python_type, restore
 from ge2.base.config import config
 from ge2.base.errors import BY_VALUES, InputError, OutOfMemoryError, locate
-from ge2.base.record import hush, mutable, record, restore
+from ge2.base.record import mutable, record
 from ge2.base.source import Printed, size_words, table
 from ge2.choice.choose import Catalog, Choice, choose
 from ge2.choice.problem import Problem, prefs

@@ -191,10 +191,9 @@ class Contractions:
 
     def predicted(self, choice: Choice, after: Sequence[Eqn]) -> float:
         """The seconds of what was chosen for a part of a region, and of the steps after it."""
-        taken = next(c for c in choice.candidates if c.title == choice.taken.title)
         problems = (Problem.of(e, self.where.target) for e in after)
         rest: float = sum(map(self.caps.speed.of, problems))
-        return (taken.seconds or 0.0) + rest
+        return (choice.timed.seconds or 0.0) + rest
 
     def possible(self, eqn: Eqn) -> bool:
         """True of a product of matrices that are in arrays of C order."""

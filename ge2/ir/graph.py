@@ -328,28 +328,28 @@ class Literal:
     value: np.generic | Number
     type: ArrayType
     key: tuple[object, ...] = field(init=False, repr=False)
+    _hash: int = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         value, t = self.value, self.type
-        # NaNs differ in bits that mean nothing
-        plain = value == value and isinstance(value, np.generic)
+        plain = value == value and isinstance(value, np.generic)  # NaNs differ in bits for nothing
         bits: object = value.tobytes() if plain else repr(value)  # type: ignore[union-attr]
         # not the type itself, whose hash and equality are worked out in Python
-        object.__setattr__(self, "key", (bits, t.shape, t.dtype, t.weak))
+        key = bits, t.shape, t.dtype, t.weak
+        object.__setattr__(self, "key", key)
+        object.__setattr__(self, "_hash", hash(key))
 
     @staticmethod
     def of(value: np.generic | Number) -> Literal:
         weak = PYTHON.get(type(value))
-        if weak is not None:
-            return Literal(value, ArrayType((), weak, weak=True))
-        assert isinstance(value, np.generic)
-        return Literal(value, ArrayType((), value.dtype))
+        dtype: Any = value.dtype if isinstance(value, np.generic) else weak
+        return Literal(value, ArrayType((), dtype, weak is not None))
 
     def __eq__(self, other: object) -> bool:
         return self is other or (isinstance(other, Literal) and self.key == other.key)
 
     def __hash__(self) -> int:
-        return hash(self.key)
+        return self._hash
 
 
 Atom = Var | Literal

@@ -56,6 +56,21 @@ class Names(dict[Var, str]):
         name = self[var] = next(self._fresh)
         return name
 
+    def take(self, graph: Graph) -> None:
+        """Names the values of a graph as its text does."""
+        used = read_in(graph)
+        for v in graph.inputs:
+            self[v]
+        for eqn in graph.eqns:
+            for v in eqn.outs:
+                if v in used:
+                    self[v]
+
+
+def read_in(graph: Graph) -> set[Atom]:
+    """The values that a graph reads or returns: the others have no name."""
+    return {a for e in graph.eqns for a in e.inputs if type(a) is Var} | set(graph.outputs)
+
 
 # ------------------------------------------------------------------------------------------ writing
 
@@ -63,7 +78,7 @@ class Names(dict[Var, str]):
 def write(graph: Graph, indent: str = "", names: Names | None = None) -> str:
     """The text of a graph."""
     names = Names() if names is None else names
-    used = {a for e in graph.eqns for a in e.inputs if type(a) is Var} | set(graph.outputs)
+    used = read_in(graph)
 
     def bind(v: Var) -> str:
         return f"{names[v]}:{v.type}"

@@ -13,7 +13,7 @@ import numpy as np
 
 from ge2.base.arrays import BOOL, COMPLEX, EXTENDED, FLOAT32, HALF, INTEGERS, SHORT
 from ge2.base.errors import ShapeError, TypeRuleError
-from ge2.base.record import record
+from ge2.base.record import hashed_record, record
 from ge2.base.source import templates
 from ge2.ir import (
     ArrayType,
@@ -129,7 +129,7 @@ def in_float32(f: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @final
-@record
+@hashed_record
 class Elementwise(Pointlike):
     """An operation on scalars, applied to each element of arrays of one shape and dtype.
 

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, final
 
 from ge2.base.arrays import FLOAT32, FLOAT64, HALF
-from ge2.base.record import record
+from ge2.base.record import computed, record
 from ge2.base.source import Source
 from ge2.ir import (
     Atom,
@@ -31,15 +31,11 @@ from ge2.ops.reduce import Reduce, ReduceDeviations, ReduceMax, ReduceSum, Reduc
 from ge2.ops.shape import BroadcastInDim, Concatenate, Reshape, Slice
 from ge2.passes.context import NOTHING, Context, Fusion, ShortSums
 
-# -------- Folds over all pairs of elements of small arrays: of points and centres, of bodies that
-# attract each other.
-
-
 Makers = Mapping[Atom, Eqn]
 
 
-# -------- Two folds over the two axes of pairs, of what is the same, or the negative, where a pair is
-# turned around.
+# -------- Two folds over the two axes of pairs of points, of what is the same, or the negative, where
+# a pair is turned around.
 # The gradient of sum(f(x[:, None] - x)) adds up what each pair does to its first element, and what it
 # does to its second. Either sum goes through all pairs; the second is the first, or its negative.
 
@@ -61,8 +57,12 @@ class Mirrors:
     """Values where two neighbouring axes of one length are exchanged."""
 
     def __init__(self, graph: Graph) -> None:
-        self.makers, self.known = makers_of(graph), dict[tuple[Atom, int, int], Mirror | None]()
-        self.made = {(e.op, e.inputs): e.outs[0] for e in graph.eqns if len(e.outs) == 1}
+        self.eqns, self.makers = graph.eqns, makers_of(graph)
+        self.known = dict[tuple[Atom, int, int], Mirror | None]()
+
+    @computed  # hardly ever asked for
+    def made(self) -> dict[tuple[Op, tuple[Atom, ...]], Var]:
+        return {(e.op, e.inputs): e.outs[0] for e in self.eqns if len(e.outs) == 1}
 
     def of(self, x: Atom, a: int, b: int) -> Mirror | None:
         """The mirror of a value, if the graph has it."""
@@ -131,7 +131,7 @@ def mirrored(graph: Graph, context: Context = NOTHING) -> Graph:
     tuning = context.tuning.short_sums
     if not any(is_over_pairs(e, tuning) or is_over_all_pairs(e, tuning) for e in graph.eqns):
         return graph
-    return without_dead_code(Folds(graph, tuning).run())
+    return Folds(graph, tuning).run()
 
 
 def is_over_pairs(e: Eqn, tuning: ShortSums) -> bool:
@@ -147,9 +147,9 @@ def is_over_all_pairs(e: Eqn, tuning: ShortSums) -> bool:
     """True of a sum over two long axes, each of which a GPU has enough work along."""
     if not isinstance(e.op, ReduceSum) or len(e.op.axes) != 2:
         return False
-    x = e.inputs[0].type
-    long = all(x.shape[a] >= tuning.lines for a in e.op.axes)
-    return long and x.size >= tuning.elements and x.dtype in (FLOAT32, FLOAT64)
+    x, long = e.inputs[0].type, tuning.lines
+    large = all(x.shape[a] >= long for a in e.op.axes) and x.size >= tuning.elements
+    return large and x.dtype in (FLOAT32, FLOAT64)
 
 
 @final
@@ -179,7 +179,8 @@ class Folds:
                 continue
             eqns.append(e)
         outputs = tuple(env.get(a, a) if isinstance(a, Var) else a for a in self.graph.outputs)
-        return replace(self.graph, eqns=tuple(eqns), outputs=outputs)
+        made = replace(self.graph, eqns=tuple(eqns), outputs=outputs)
+        return without_dead_code(made) if env else self.graph
 
     def whole(self, e: Eqn) -> Atom:
         """A sum over all pairs, as one along an axis, and of what that leaves."""

@@ -9,7 +9,7 @@ transpose, reshape by axes of size 1) belong to whoever reads through them.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from graphlib import TopologicalSorter
 from itertools import accumulate, count, pairwise
 from typing import Final
@@ -207,23 +207,17 @@ class Fusion:
 
     def take(self, index: int, eqn: Eqn) -> None:
         """Puts an equation into a group it fits, and joins those it reads from where they fit."""
-        reduces = folds(eqn.op)
+        reduces, views, source = folds(eqn.op), self.views, self.source
         shape = eqn.inputs[0].type.shape if reduces else eqn.outs[0].type.shape
-        uses: Uses = [self.source(a) for a in elements_of(eqn) if type(a) is Var]
+        uses: Uses = [views.get(a) or source(a) for a in elements_of(eqn) if type(a) is Var]
         tables, before = self.tables(eqn), len(self.leaders)
         read = [self.made_at(var) for var in (*[v for v, _ in uses], *tables)]
-        makers = [g for g, _ in read[: len(uses)]]
-        made = [g for g in makers if g is not None and g is not self.scalars]
+        made = [g for g, _ in read[: len(uses)] if g is not None and g is not self.scalars]
         producers = self.with_numbers(eqn, uses, made)
         if len(self.leaders) > before:  # some are part of others now
             read = [self.made_at(var) for var in (*[v for v, _ in uses], *tables)]
-        siblings = [
-            leader(self.leaders, g)
-            for var, _ in uses
-            if shape and (g := self.readers.get(var)) is not None and not self.waits(eqn, made)
-        ]
         one = Incoming(index, eqn, uses, shape, tables, read, reduces, picked(eqn), costly(eqn))
-        near = dict.fromkeys([*sorted(producers, key=lambda g: -g.level), *siblings])
+        near = self.near(one, producers, self.waits(eqn, made))
         home = next((group for group in near if self.joined(group, one)), None)
         if home is None:
             level = 1 + max([level for _, level in read], default=0)
@@ -234,18 +228,24 @@ class Fusion:
                 made_by.consumers.add(home)
             elif made_by is None and len(dims) == len(shape):
                 self.readers[var] = home
-        for table, (made_by, _) in zip(tables, read[len(uses) :], strict=True):
-            home.tables.add(table)
-            if made_by is not None:
-                made_by.consumers.add(home)
+        home.tables.update(tables)
+        for made_by in filter(None, [g for g, _ in read[len(uses) :]]):
+            made_by.consumers.add(home)
         for group in producers:
             if group is not home:
                 self.merge(home, group)
 
+    def near(self, one: Incoming, producers: Mapping[Group, None], waits: bool) -> Iterator[Group]:
+        """The groups that an equation may join: those it reads from, then others that read the same."""
+        yield from sorted(producers, key=lambda g: -g.level)
+        if one.shape and not waits:
+            read = (leader(self.leaders, g) for v, _ in one.uses if (g := self.readers.get(v)))
+            yield from dict.fromkeys([g for g in read if g not in producers])
+
     def with_numbers(self, eqn: Eqn, uses: Uses, made: Sequence[Group]) -> dict[Group, None]:
         """The groups that are read from: numbers that one equation alone reads become part of another."""
         numbers = [g for g in made if not (g.axes or g.consumers)]
-        if len(numbers) == len(made) or not numbers:
+        if not numbers or len(numbers) == len(made):
             return dict.fromkeys(made)
         into = max((g for g in made if g.axes), key=lambda g: g.level, default=None)
         for group in numbers if into else ():
@@ -279,8 +279,8 @@ class Fusion:
                 level = 1 + before
         if (
             group.full(one.reduces)
-            or not group.made.isdisjoint(one.tables)
-            or group.keeps_apart(one.picked, one.costly)
+            or (one.tables and not group.made.isdisjoint(one.tables))
+            or ((one.picked or group.picked) and group.keeps_apart(one.picked, one.costly))
             or group.part != self.parts.get(index, 0)
             or level >= group.limit(self.leaders)
         ):

@@ -115,7 +115,7 @@ class Group:
         """The level that this group must stay below, for others read from it."""
         least = self.ceiling
         for consumer in self.consumers:
-            consumer = leader(leaders, consumer)
+            consumer = leader(leaders, consumer) if consumer in leaders else consumer
             if consumer is not but and consumer is not self and consumer.level < least:
                 least = consumer.level
         return least
@@ -177,7 +177,8 @@ class Group:
     def add(self, index: int, var: Var, entry: Dims, out: Dims, uses: Uses) -> None:
         """Takes in an equation with an `entry` by `place`; `out` are the axes of its result."""
         self.entries[index] = entry
-        self.widest = max(self.widest, entry, key=len)
+        if len(entry) > len(self.widest):
+            self.widest = entry
         made = self.made
         for x, dims in uses:
             if x not in made:

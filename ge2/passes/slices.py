@@ -117,20 +117,31 @@ class Windows:
         self.readers, self.returned = readers_of(graph), frozenset(graph.outputs)
         self.wanted = set[Var]()  # what windows that pay need as windows
         # where a part of what is joined or padded lies is found out at each place
-        joined = {y for e in graph.eqns if isinstance(e.op, Concatenate | Pad) for y in e.outs}
-        cuts, _ = slices_of(graph)
-        for eqn in graph.eqns:
-            (y, *_) = eqn.outs or (None,)
-            if y is None or not isinstance(eqn.op, (*WORK, Slice)) or isinstance(eqn.op, Draw):
-                continue
-            own = eqn.op.cost.instructions
-            if isinstance(eqn.op, Slice) and eqn.inputs[0] not in self.made:
-                own += FOUND if eqn.inputs[0] in joined else 1
-            made = self.joint(eqn, own)
-            if made is not None and sum(made[0].values()) > context.tuning.windowed:
-                made = None
-            if y not in cuts or (made is not None and again(made[0], cuts[y]) <= self.most(y)):
-                self.made[y] = made
+        self.joined = {y for e in graph.eqns if isinstance(e.op, Concatenate | Pad) for y in e.outs}
+        self.cuts, _ = slices_of(graph)
+        work = (p for p in enumerate(graph.eqns) if isinstance(p[1].op, (*WORK, Slice)))
+        self.makers = {e.outs[0]: (n, e) for n, e in work if not isinstance(e.op, Draw)}
+
+    def look(self, y: Var) -> None:
+        """Finds the work for a value, and first for those that it is made of."""
+        found, waiting = dict[int, Eqn](), [y]
+        while waiting:
+            n, eqn = self.makers.pop(waiting.pop(), (-1, None))
+            if eqn is not None:
+                found[n] = eqn
+                waiting += [a for a in eqn.inputs if isinstance(a, Var)]
+        for n in sorted(found):
+            self.take(found[n])
+
+    def take(self, eqn: Eqn) -> None:
+        (y, *_), own = eqn.outs, eqn.op.cost.instructions
+        if isinstance(eqn.op, Slice) and eqn.inputs[0] not in self.made:
+            own += FOUND if eqn.inputs[0] in self.joined else 1
+        made = self.joint(eqn, own)
+        if made is not None and sum(made[0].values()) > self.context.tuning.windowed:
+            made = None
+        if y not in self.cuts or (made and again(made[0], self.cuts[y]) <= self.most(y)):
+            self.made[y] = made
 
     def joint(self, eqn: Eqn, own: int) -> Made | None:
         """The work of an equation and of those that make its operands, each of them once."""
@@ -169,6 +180,7 @@ class Windows:
         """True if the rows that windows read of all arrays are no more than those of one array that is
         written for them.
         """
+        self.look(y)
         made = self.made.get(y)
         if made is None or not all(map(self.fused, parts.values())):
             return False

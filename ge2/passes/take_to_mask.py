@@ -13,7 +13,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate, chain, pairwise
 from operator import mul
-from typing import Any, final
+from typing import Any, Final, final
 
 import numpy as np
 
@@ -26,7 +26,7 @@ from ge2.ops.elementwise import ADD, BY_NAME, WHERE
 from ge2.ops.index import RowSums, within
 from ge2.ops.pointlike import Pointlike
 from ge2.ops.random import Draw
-from ge2.ops.reduce import Reduce, ReduceMax
+from ge2.ops.reduce import Reduce, ReduceMax, kept
 from ge2.ops.shape import (
     BroadcastInDim,
     Concatenate,
@@ -75,9 +75,8 @@ def match(graph: Graph, context: Context = NOTHING) -> Graph:
         for eqn in graph.eqns
     ):
         return graph
-    tuning = context.tuning
-    if context.gathers:  # a region reads the element itself, which is cheaper than any comparison
-        tuning = replace(tuning, columns=0)
+    # a region may read the element itself, which is cheaper than any comparison
+    tuning = replace(context.tuning, columns=0) if context.gathers else context.tuning
     if context.caps is None:  # updates are added one after another, in no order that takes time
         tuning = replace(tuning, row_sums=(0, 0, 0))
     sweep = Sweep(RULES, tuning=tuning)
@@ -321,6 +320,7 @@ def side_by_side(eqn: Eqn, parts: list[Part], others: list[Atom]) -> list[Eqn]:
 # of one side are cut so are those of the other, and all that are linked to them, axis by axis.
 
 
+LINKED: Final = (BroadcastInDim, Transpose, Reduce, Pointlike)
 Linking = tuple[Atom, int, int]  # an array that is read, an axis of it, and which axis that is
 
 
@@ -338,21 +338,20 @@ def is_cut(eqn: Eqn) -> bool:
     return [n for n in x.shape if n != 1] != [n for n in y.shape if n != 1]
 
 
-def links(eqn: Eqn) -> list[Linking] | None:
-    """The axes of an equation's operands among those of its result, or, of a reduction, of what it
-    reads; None of what is not done element by element.
-    """
-    op, (y, *others) = eqn.op, eqn.outs
-    arrays = [a for a in eqn.inputs if a.type.shape]
-    if others or op.effect or not y.type.size or not all(a.type.size for a in arrays):
-        return None
+def by_elements(eqn: Eqn) -> bool:
+    """True of what is done element by element, and of reductions."""
+    linked = isinstance(eqn.op, LINKED) and not isinstance(eqn.op, Draw) and not eqn.op.effect
+    return linked and all(a.type.size for a in (*eqn.outs, *eqn.inputs))
+
+
+def links(eqn: Eqn) -> list[Linking]:
+    """The axes of its operands among those of its result, or, of a reduction, of what it reads."""
+    op, arrays = eqn.op, [a for a in eqn.inputs if a.type.shape]
     if isinstance(op, BroadcastInDim):
         return [(x, a, d) for x in arrays for a, d in enumerate(op.dims)]
     if isinstance(op, Transpose):
         return [(x, a, d) for x in arrays for d, a in enumerate(op.order)]
-    if isinstance(op, Reduce) or (isinstance(op, Pointlike) and not isinstance(op, Draw)):
-        return [(x, d, d) for x in arrays for d in range(x.type.ndim)]
-    return None
+    return [(x, d, d) for x in arrays for d in range(x.type.ndim)]
 
 
 def after_products(graph: Graph) -> set[Atom]:
@@ -409,17 +408,15 @@ class Linked:
         self.cuts: dict[Hashable, set[int]] = {}
         self.inside: set[Atom] = set()  # what work makes, and views of that
         self.reshapes: list[Eqn] = []
-        self.pairs: list[tuple[Hashable, Hashable]] = []  # what is one
         self.outside: list[tuple[Linking, Eqn]] = []  # what is read of what comes from elsewhere
         self.whole: set[Hashable] = set()  # axes of what is joined: read where its parts are
         late = after_products(graph)
-        for eqn in (e for e in graph.eqns if late.isdisjoint(e.outs)):
-            self.take(eqn)
+        work = [e for e in graph.eqns if late.isdisjoint(e.outs) and self.takes(e)]
         self.wanted = self.between()
         if not self.wanted:
             return
-        for pair in self.pairs:
-            self.join(*pair)
+        for eqn in work:
+            self.link(eqn)
         moved = {y for e in graph.eqns if isinstance(e.op, Concatenate | Pad) for y in e.outs}
         for (x, a, d), eqn in self.outside:  # one loop reads it with the same axes everywhere
             self.join((x, self.first(eqn.outs[0]), a), (node := (eqn.outs[0], within_of(eqn), d)))
@@ -438,26 +435,30 @@ class Linked:
         if a != b:
             self.parents[a] = b
 
-    def take(self, eqn: Eqn) -> None:
-        """Links what an equation makes to what it reads, if work has made that."""
-        found = links(eqn)
+    def takes(self, eqn: Eqn) -> bool:
+        """True of work, and of views of what work has made."""
         within = not self.inside.isdisjoint(eqn.inputs)
         if isinstance(eqn.op, Reshape) and within:
             self.reshapes.append(eqn)
-            self.pairs.append((eqn.inputs[0], eqn.outs[0]))
-        elif found is None or (eqn.op.is_view and not within):
-            return
+        elif not by_elements(eqn) or (eqn.op.is_view and not within):
+            return False
+        self.inside.update(eqn.outs)
+        return True
+
+    def link(self, eqn: Eqn) -> None:
+        """Links what an equation makes to what it reads, if work has made that."""
         (y,) = eqn.outs
-        self.inside.add(y)
-        if isinstance(eqn.op, Reduce):
-            rest = [a for a in range(eqn.inputs[0].type.ndim) if a not in eqn.op.axes]
-            for d, a in enumerate(rest):
-                self.pairs.append(((y, "of", d), (y, "in", a)))
-        for x, a, d in found or ():
+        if isinstance(eqn.op, Reshape):
+            self.join(eqn.inputs[0], y)
+        elif isinstance(eqn.op, Reduce):
+            for d, a in enumerate(kept(eqn.op.axes, eqn.inputs[0].type.ndim)):
+                self.join((y, "of", d), (y, "in", a))
+        for x, a, d in links(eqn) if by_elements(eqn) else ():
             if x.type.shape[a] == 1:
                 continue
             if x in self.inside:
-                self.pairs += (x, y), ((x, "of", a), (y, within_of(eqn), d))
+                self.join(x, y)
+                self.join((x, "of", a), (y, within_of(eqn), d))
             else:
                 self.outside.append(((x, a, d), eqn))
 
@@ -567,7 +568,7 @@ class Recut:
 
     def operands(self, eqn: Eqn) -> Iterator[Atom]:
         sizes, found = self.domain(eqn), dict[Atom, dict[int, Dims]]()
-        for x, a, d in links(eqn) or ():
+        for x, a, d in links(eqn):
             found.setdefault(x, {})[a] = sizes[d] if x.type.shape[a] != 1 else (1,)
         for x in eqn.inputs:
             cut = found.get(x)

@@ -335,6 +335,24 @@ def test_headers_of_headers_belong_to_the_key(tmp_path):
     assert headers_key("int a;", folders) == headers_key("int b;", ())
 
 
+def test_headers_that_are_kept_are_read_again_once_they_change(tmp_path):
+    header = tmp_path / "mine.cuh"
+    source, folders = '#include "mine.cuh"\n', (str(tmp_path),)
+    header.write_text("int a;")
+    os.utime(header, ns=(10**9, 10**9))  # long ago
+    first = headers_key(source, folders)
+    assert headers_key(source, folders) == first
+    header.write_text("int b;")
+    os.utime(header, ns=(10**9, 10**9 + 1))
+    second = headers_key(source, folders)
+    assert second != first
+    header.unlink()
+    assert headers_key(source, folders) not in (first, second)
+    (tmp_path / "other.cuh").write_text("int a;")
+    header.symlink_to("other.cuh")
+    assert headers_key(source, folders) == first
+
+
 @needs_nvrtc
 def test_a_changed_header_is_compiled_anew(tmp_path):
     header = tmp_path / "mine.cuh"

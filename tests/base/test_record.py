@@ -9,7 +9,15 @@ from typing import Any, ClassVar
 
 import pytest
 
-from ge2.base.record import _compiled, finished, mutable, outlines, record, single
+from ge2.base.record import (
+    _compiled,
+    finished,
+    hashed_record,
+    mutable,
+    outlines,
+    record,
+    single,
+)
 
 
 @record
@@ -48,6 +56,33 @@ def test_a_record_is_a_dataclass() -> None:
         p.x = 3  # type: ignore[misc]
     with pytest.raises(TypeError, match="argument: 'x'"):
         Point()  # type: ignore[call-arg]
+
+
+class Counted:
+    """An object that counts how often its hash is worked out."""
+
+    times = 0
+
+    def __hash__(self) -> int:
+        self.times += 1
+        return 7
+
+
+@hashed_record
+class Key:
+    part: Counted
+    n: int = 0
+
+
+def test_a_hashed_record_works_out_its_hash_once() -> None:
+    part = Counted()
+    key = Key(part, 2)
+    assert hash(key) == hash(key) == hash(Key(part, 2)) != hash(Key(part, 3))
+    assert part.times == 3
+    assert {key: "found"}[Key(part, 2)] == "found"
+    assert hash(dataclasses.replace(key, n=3)) == hash(Key(part, 3))
+    assert [f.name for f in dataclasses.fields(Key)] == ["part", "n"]
+    assert not hasattr(key, "__dict__") and repr(Key(part)).endswith(", n=0)")
 
 
 def test_records_inherit_fields_and_mutables_have_defaults_of_their_own() -> None:

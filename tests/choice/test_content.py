@@ -68,6 +68,7 @@ def test_headers_that_it_includes_are_part_of_it_and_their_comments_are_not(
             return read(path) + (more if name in path else "")
 
         monkeypatch.setattr(compiler, "text_of", text)
+        compiler.kept_text.cache_clear()
         content.headers_content.cache_clear()
         return coded(target, 4096, 1024)[1]
 
@@ -75,6 +76,7 @@ def test_headers_that_it_includes_are_part_of_it_and_their_comments_are_not(
     assert coded_with("", "\n/* another */  // word\n\n") == before
     assert coded_with("/core.", "int another;") != before
     assert coded_with("/random.", "int another;") == before
+    compiler.kept_text.cache_clear()
     content.headers_content.cache_clear()
 
 

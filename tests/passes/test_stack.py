@@ -15,7 +15,7 @@ from ge2.ir import verify
 from ge2.ops.graphs.loops import RepeatLoop, ScanLoop
 from ge2.passes import TIDY
 from ge2.passes.context import run
-from ge2.passes.loops.absorb_peeled import whole
+from ge2.passes.loops.absorb_peeled import Loop, whole
 from ge2.passes.loops.roll import roll
 from ge2.passes.loops.rolled_to_scan import stack
 from tests.exhaustive import examples
@@ -305,3 +305,44 @@ def test_elements_alike_that_are_made_of_others(made, dtype, shape, other):
     xs = rng.integers(0, 5, (N // 2, *shape)).astype(dtype)
     ys = rng.standard_normal((N // 2, *other)).astype(np.float32 if dtype == np.int64 else dtype)
     assert scans(passed(f, W, xs, ys, H))
+
+
+# --------------------------------------------------------------------------------- how long it takes
+
+
+def eliminated(a):
+    """Gauss's elimination, element by element: each element of an iteration is one of thousands."""
+    n = len(a)
+    rows = [[a[i, j] for j in range(n)] for i in range(n)]
+    for k in range(n):
+        for i in range(k + 1, n):
+            f = rows[i][k] / rows[k][k]
+            for j in range(k, n):
+                rows[i][j] = rows[i][j] - f * rows[k][j]
+    return rows[-1][-1]
+
+
+def energy(points):
+    """A sum over pairs, whose derivative is a loop for each point."""
+    total = 0.0
+    for i in range(len(points)):
+        for j in range(i):
+            x, y = points[i, 0] - points[j, 0], points[i, 1] - points[j, 1]
+            total = total + 1.0 / np.sqrt(x * x + y * y + 0.1)
+    return total
+
+
+@pytest.mark.parametrize(
+    ("f", "shape"),
+    [(eliminated, (20, 20)), (ge2.grad(energy), (28, 2))],
+    ids=["elimination", "energy"],
+)
+def test_ends_of_loops_are_found_among_what_reads_the_same(f, shape, monkeypatch):
+    """There are fewer attempts than equations, not as many for each value of each iteration."""
+    tried, made = list[Loop](), Loop.made
+    monkeypatch.setattr(Loop, "made", lambda *args: tried.append(args[0]) or made(*args))
+    graph = ge2.make_jaxpr(f)(np.ones(shape)).graph
+    rolled = run((*TIDY, roll), graph)
+    assert any(isinstance(e.op, RepeatLoop) for e in rolled.eqns)
+    whole(rolled)
+    assert len(tried) < len(graph.eqns)

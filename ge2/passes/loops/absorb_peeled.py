@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import final
+from typing import Any, final
 
+from ge2.base.record import computed
 from ge2.ir import (
     ArrayType,
     Atom,
@@ -34,31 +35,69 @@ from ge2.passes.loops.rolled_to_scan import RUNS, Rows, rows_of, runs
 
 
 def whole(graph: Graph) -> Graph:
-    at = 0
-    while at < len(graph.eqns):
-        if isinstance(graph.eqns[at].op, RepeatLoop):
-            rows = rows_of(graph)
-            found = (
-                with_first(graph, at, rows) or with_last(graph, at, rows) or turned(graph, at, rows)
-            )
-            if found is not None:
-                graph, at = found, -1  # fewer equations come before it now
-        at += 1
-    return graph
+    """The graph whose loops have the iterations at their ends: each in turn, and again as long as one
+    takes some.
+    """
+    code, before = Code(graph), None
+    while code is not before:
+        before, k = code, 0
+        while k < len(code.loops):
+            found = absorbed(code, code.loops[k])
+            k, code = (k + 1, code) if found is None else (k, Code(found))
+    return code.graph
+
+
+def absorbed(code: Code, at: int) -> Graph | None:
+    """The graph with one more iteration in a loop, if there is one."""
+    return with_first(code, at) or with_last(code, at, code.rows) or turned(code, at)
+
+
+@final
+class Code:
+    """A graph, where its loops are, and the number of the equation that makes each value, and of those
+    that read it or have the name of an operation.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.loops = [n for n, e in enumerate(graph.eqns) if isinstance(e.op, RepeatLoop)]
+
+    @computed
+    def number(self) -> dict[Var, int]:
+        return {v: n for n, e in enumerate(self.graph.eqns) for v in e.outs}
+
+    @computed
+    def readers(self) -> dict[Atom, list[int]]:
+        found = dict[Atom, list[int]]()
+        for n, e in enumerate(self.graph.eqns):
+            for a in e.inputs:
+                if type(a) is Var:
+                    found.setdefault(a, []).append(n)
+        return found
+
+    @computed
+    def named(self) -> dict[str, list[int]]:
+        found = dict[str, list[int]]()
+        for n, e in enumerate(self.graph.eqns):
+            found.setdefault(e.op.name, []).append(n)
+        return found
+
+    @computed
+    def rows(self) -> Rows:
+        return rows_of(self.graph)
 
 
 @final
 class Loop:
     """A rolled loop, and what is known of one more iteration of it, which is
-    among the other equations.
+    among the equations before it, or `behind` it.
     """
 
-    def __init__(self, graph: Graph, at: int, others: Sequence[Eqn]) -> None:
-        eqn = graph.eqns[at]
+    def __init__(self, code: Code, at: int, behind: bool) -> None:
+        self.code, self.at, self.behind, self.graph = code, at, behind, code.graph
+        eqn = self.graph.eqns[at]
         assert isinstance(eqn.op, RepeatLoop)
-        self.graph, self.at, self.eqn, self.op, self.body = graph, at, eqn, eqn.op, eqn.op.body
-        self.others = others
-        self.makers = {v: e for e in others for v in e.outs}
+        self.eqn, self.op, self.body = eqn, eqn.op, eqn.op.body
         self.inner = makers_of(self.body)
         consts, self.start, rest = apart(eqn.inputs, self.op.consts, self.op.carry, None)
         inputs = apart(self.body.inputs, self.op.consts, self.op.carry, None)
@@ -71,6 +110,37 @@ class Loop:
         self.reads.update(self.body.outputs)
         self.begins = False  # whether the iteration may be the first, with nothing to add to
         self.matched: dict[Eqn, None] = {}
+        self.trail: list[tuple[Atom, Atom | None]] = []  # what the environment had before
+
+    # -- the environment, as far as it is tried
+
+    def bind(self, p: Atom, x: Atom) -> None:
+        self.trail.append((p, self.env.get(p)))
+        self.env[p] = x
+
+    @property
+    def length(self) -> tuple[int, int]:
+        return len(self.trail), len(self.matched)
+
+    def undo(self, before: tuple[int, int]) -> None:
+        """Forgets what was tried since."""
+        while len(self.trail) > before[0]:
+            p, x = self.trail.pop()
+            if x is None:
+                del self.env[p]
+            else:
+                self.env[p] = x
+        while len(self.matched) > before[1]:
+            self.matched.popitem()
+
+    def other(self, n: int) -> bool:
+        """True of the number of an equation that may be of the iteration."""
+        return n > self.at if self.behind else n < self.at
+
+    def maker(self, x: Atom) -> Eqn | None:
+        """The equation of the iteration that makes a value."""
+        n = self.code.number.get(x) if isinstance(x, Var) else None
+        return self.graph.eqns[n] if n is not None and self.other(n) else None
 
     def same(self, p: Atom, x: Atom) -> bool:
         """True if a value of the body can be `x` in this iteration, which then settles what it is
@@ -81,13 +151,13 @@ class Loop:
         if p not in self.inner:
             if x.type != p.type and not self.filled(p, x):
                 return False
-            self.env[p] = x
+            self.bind(p, x)
             return True
         return self.made(self.inner[p], p, x) or self.alone(self.inner[p], p, x)
 
     def made(self, eqn: Eqn, p: Var, x: Atom) -> bool:
         """The same by the same operation."""
-        maker = self.makers.get(x) if isinstance(x, Var) else None
+        maker = self.maker(x)
         if (
             maker is None
             or maker.op != eqn.op
@@ -95,11 +165,12 @@ class Loop:
             or maker.outs.index(x) != eqn.outs.index(p)
         ):
             return False
-        before = dict(self.env), dict(self.matched)
+        before = self.length
         if not all(self.same(a, b) for a, b in zip(eqn.inputs, maker.inputs, strict=True)):
-            self.env, self.matched = before
+            self.undo(before)
             return False
-        self.env.update(zip(eqn.outs, maker.outs, strict=True))
+        for q, y in zip(eqn.outs, maker.outs, strict=True):
+            self.bind(q, y)
         self.matched[maker] = None
         return True
 
@@ -112,17 +183,17 @@ class Loop:
         """The same where a carry is nothing yet, to which it is added, or one,
         by which it is multiplied.
         """
-        number = neutral(eqn)
-        if not self.begins or number is None:
+        number = neutral(eqn) if self.begins else None
+        if number is None:
             return False
         for carry, other in (eqn.inputs, eqn.inputs[::-1]):
             if carry in self.carry and self.env.get(carry, number) == number:
-                before = dict(self.env), dict(self.matched)
-                self.env[carry] = number
+                before = self.length
+                self.bind(carry, number)
                 if self.same(other, x):
-                    self.env[p] = x
+                    self.bind(p, x)
                     return True
-                self.env, self.matched = before
+                self.undo(before)
         return False
 
     def alone_in(self, part: Atom) -> list[Eqn] | None:
@@ -151,7 +222,44 @@ class Loop:
                 self.found(p, self.inner[p])
 
     def found(self, p: Var, maker: Eqn) -> bool:
-        return any(self.made(maker, p, v) for e in self.others if e.op == maker.op for v in e.outs)
+        eqns = self.graph.eqns
+        numbers = (n for n in self.candidates(maker) if self.other(n))
+        return any(self.made(maker, p, v) for n in numbers for v in eqns[n].outs)
+
+    def candidates(self, maker: Eqn) -> Sequence[int]:
+        """The equations that may be one of the body: those of its name, made of what is known that the
+        fewest read.
+        """
+        way, known = self.way(maker)
+        if known is None:
+            return self.code.named.get(maker.op.name, ())
+        values, numbers, eqns = {known}, set[int](), self.graph.eqns
+        for eqn in way:
+            read = {n for v in values for n in self.code.readers.get(v, ())}
+            numbers = {n for n in read if eqns[n].op.name == eqn.op.name}
+            made = {v for n in numbers for v in eqns[n].outs}
+            # the first iteration may have nothing to add to
+            values = made | values if self.begins else made
+        return sorted(numbers)
+
+    def way(self, maker: Eqn) -> tuple[tuple[Eqn, ...], Var | None]:
+        """Equations of the body, each of which reads the one before, up to that one; the first reads a
+        value that is known in this iteration.
+        """
+        ways: dict[Eqn, tuple[Eqn, ...]] = {maker: (maker,)}
+        best: tuple[int, tuple[Eqn, ...], Var | None] = 0, (maker,), None
+        waiting = [maker]
+        for eqn in waiting:
+            for a in eqn.inputs:
+                x, inner = self.env.get(a), self.inner.get(a)
+                if isinstance(x, Var):
+                    count = len(self.code.readers.get(x, ()))
+                    if best[2] is None or count < best[0]:
+                        best = count, ways[eqn], x
+                elif inner is not None and inner not in ways:
+                    ways[inner] = (inner, *ways[eqn])
+                    waiting.append(inner)
+        return best[1:]
 
     def settled(self, rows: Rows) -> list[Atom] | None:
         """The elements of this iteration, if they are known and there before the
@@ -159,9 +267,8 @@ class Loop:
         """
         if not self.matched or any(v not in self.env for v in self.elements):
             return None
-        there = {v for e in self.graph.eqns[: self.at] for v in e.outs} | set(self.graph.inputs)
-        found = [self.env[v] for v in self.elements]
-        if not there.issuperset(found):
+        found, number = [self.env[v] for v in self.elements], self.code.number
+        if not all(isinstance(a, Var) and number.get(a, -1) < self.at for a in found):
             return None
         for a, each in zip(found, self.lists, strict=True):
             longer = [a, *each] if self.begins else [*each, a]
@@ -177,9 +284,9 @@ class Loop:
         return new
 
 
-def with_first(graph: Graph, at: int, rows: Rows) -> Graph | None:
+def with_first(code: Code, at: int) -> Graph | None:
     """The loop with the iteration that makes what it begins with; None if there is none."""
-    loop = Loop(graph, at, graph.eqns[:at])
+    loop = Loop(code, at, False)
     loop.begins = True
     if not loop.carry or not all(
         loop.same(p, x) for p, x in zip(loop.body.outputs, loop.start, strict=False)
@@ -187,7 +294,7 @@ def with_first(graph: Graph, at: int, rows: Rows) -> Graph | None:
         return None
     results = loop.body.outputs[loop.op.carry :]
     loop.find(results)
-    elements = loop.settled(rows)
+    elements = loop.settled(code.rows)
     if elements is None:
         return None
     names: dict[Var, Atom] = {}
@@ -203,12 +310,12 @@ def with_first(graph: Graph, at: int, rows: Rows) -> Graph | None:
     more = [*before, longer(loop, start, lists, loop.eqn.outs[: loop.op.carry], outs)]
     found = replaced(loop, more, names)
     made = {v for e in found.eqns for v in e.outs}
-    return None if any(a in made or a not in loop.makers for a in loop.start) else found
+    return None if any(a in made or loop.maker(a) is None for a in loop.start) else found
 
 
-def with_last(graph: Graph, at: int, rows: Rows) -> Graph | None:
+def with_last(code: Code, at: int, rows: Rows) -> Graph | None:
     """The loop with the iteration that goes on from its end; None if there is none."""
-    loop, carried = Loop(graph, at, graph.eqns[at + 1 :]), graph.eqns[at].outs
+    loop, carried = Loop(code, at, True), code.graph.eqns[at].outs
     loop.env.update(zip(loop.carry, carried, strict=False))
     ends, results = loop.body.outputs[: loop.op.carry], loop.body.outputs[loop.op.carry :]
     loop.find(loop.body.outputs)
@@ -225,15 +332,16 @@ def with_last(graph: Graph, at: int, rows: Rows) -> Graph | None:
     return found if read.isdisjoint(ends_here) else None
 
 
-def turned(graph: Graph, at: int, rows: Rows) -> Graph | None:
+def turned(code: Code, at: int) -> Graph | None:
     """The loop whose iterations begin with what they ended with, if it then takes the last
     iteration.
 
     That is a sum or a product with something that each iteration has of its own, as of a
     derivative: the last iteration computes none for the iteration before.
     """
-    for i, p in enumerate(graph.eqns[at].op.body.outputs[: graph.eqns[at].op.carry]):  # type: ignore[attr-defined]
-        loop = Loop(graph, at, graph.eqns[:at])
+    op: Any = code.graph.eqns[at].op
+    for i, p in enumerate(op.body.outputs[: op.carry]):
+        loop = Loop(code, at, False)
         total = loop.inner[p]
         if neutral(total) is None or loop.reads[p] != 1:
             continue
@@ -241,7 +349,8 @@ def turned(graph: Graph, at: int, rows: Rows) -> Graph | None:
             cone = loop.alone_in(part)
             if cone is None or rest not in loop.inner or not loop.same(part, loop.start[i]):
                 continue
-            found = with_last(*begun(loop, i, total, rest, cone), rows)
+            graph, n = begun(loop, i, total, rest, cone)
+            found = with_last(Code(graph), n, code.rows)
             if found is not None:
                 return found
     return None
@@ -295,12 +404,12 @@ def nothing(type_: ArrayType) -> Literal:
 
 def neutral(eqn: Eqn) -> Literal | None:
     """The number with which an operation gives its other operand, to the bit."""
+    if eqn.op != ADD and eqn.op != MUL:
+        return None
     dtype = eqn.outs[0].type.dtype
     if eqn.op == ADD:
         return nothing(eqn.outs[0].type)
-    return (
-        Literal.of(dtype.type(1)) if eqn.op == MUL and dtype.kind != "c" else None
-    )  # inf * (1 + 0j) has NaN
+    return Literal.of(dtype.type(1)) if dtype.kind != "c" else None  # inf * (1 + 0j) has NaN
 
 
 def fill(number: Literal, type_: ArrayType, loop: Eqn) -> Eqn:

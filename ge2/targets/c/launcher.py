@@ -14,7 +14,7 @@ from weakref import getweakrefcount
 
 import numpy as np
 
-from ge2.base.arrays import NUMBERS, short
+from ge2.base.arrays import NUMBERS, hush, restore, short
 from ge2.base.command import ABI, Awaited, Provisional
 from ge2.base.compiler import extension, is_known, python_headers
 from ge2.base.detect import toolchain
@@ -26,7 +26,7 @@ from ge2.base.errors import (
     InputError,
     locate,
 )
-from ge2.base.record import after_fork, hush, record, restore
+from ge2.base.record import after_fork, record
 from ge2.base.source import logger, templates
 from ge2.ir import Dims
 from ge2.targets.c.libraries import FAILURES, services

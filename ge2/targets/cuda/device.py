@@ -11,10 +11,10 @@ from typing import Any, Protocol, TypeVar, final
 
 import numpy as np
 
-from ge2.base.arrays import BFLOAT16, COMPLEX, EXTENDED, FP8, HALF, INT64
+from ge2.base.arrays import BFLOAT16, COMPLEX, EXTENDED, FP8, HALF, INT64, hush, restore
 from ge2.base.config import config
 from ge2.base.errors import Ge2Error
-from ge2.base.record import hush, record, restore
+from ge2.base.record import hashed_record, record
 from ge2.choice.problem import Speed, speed_of
 from ge2.ir import Eqn, Op
 from ge2.ops.dot import Fft, Irfft, Rfft
@@ -461,7 +461,7 @@ def by_arrays(device: Device, eqn: Eqn, *xs: Any) -> Any:
 
 
 @final
-@record
+@hashed_record
 class Caps:
     """A chip, its limits as its driver tells them, and the device whose library multiplies
     matrices; None in a pass, which knows the limits alone. `workspace`: bytes of scratch that a

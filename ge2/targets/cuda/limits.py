@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final, Protocol, final
 
 from ge2.base.arrays import COMPLEX128, FLOAT64
-from ge2.base.record import record
+from ge2.base.record import hashed_record
 from ge2.ir import Eqn, GraphOp
 from ge2.program import Program, computing
 from ge2.targets.cuda.tuning import Tuning
@@ -31,7 +31,7 @@ WARP: Final = 32
 
 
 @final
-@record
+@hashed_record
 class Limits:
     """Sizes in bytes.
 
@@ -179,7 +179,7 @@ class Known(Protocol):
 
 
 @final
-@record
+@hashed_record
 class Chip:
     """Multiprocessors, and of each of them its threads, its registers and the bytes of
     its shared memory; `most`: bytes that a single block may have, and

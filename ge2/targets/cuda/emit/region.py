@@ -75,7 +75,7 @@ class Problem:
     ) -> None:
         self.region, self.operands = region, operands
         self.names = Names() if names is None else names
-        self.text = write(region.graph, names=self.names)
+        self.names.take(region.graph)  # as its text has them
         self.values = Values(region, Tiling(region.space), self.names).run()
         works, outs = works_of(self.values, region, self.names, label)
         self.works, self.outs = works, outs
@@ -83,6 +83,11 @@ class Problem:
         self.placed = {s.xs[0].leaf for s in self.values.steps if s.placed is not None}
         self.placed |= {*self.values.tables.values()}
         self.axes = axes_of(self.values, region, works, outs, operands, SHORT)
+
+    @property
+    def text(self) -> str:
+        """The graph, for people, with the names that the kernel has."""
+        return write(self.region.graph, names=self.names)
 
     @property
     def folded(self) -> list[Work]:

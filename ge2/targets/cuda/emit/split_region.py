@@ -328,26 +328,24 @@ def variants(region: Region, operands: Operands, chip: Chip) -> Iterator[Variant
         if is_divisible(rest)
         else []
     )
-    long = chip.tuning.rowwise.long
-    first = repeats(rest, long) or has_pairs(rest, operands, chip) or has_idle(rest, operands, chip)
-    early = two if two and first else []
+    problem = Problem(rest, operands)
+    first = repeats(rest, chip.tuning.rowwise.long) or has_pairs(problem, chip)
+    early = two if two and (first or has_idle(problem, chip)) else []
     yield from early
-    yield from single(rest, operands, chip)
+    yield from single(problem, chip)
     yield from [] if early else two
 
 
-def has_pairs(region: Region, operands: Operands, chip: Chip) -> bool:
-    """True if some of its folds are over pairs, and what they leave is folded again."""
-    problem = Problem(region, operands)
+def has_pairs(problem: Problem, chip: Chip) -> bool:
+    """True if some folds of a region are over pairs, and what they leave is folded again."""
     over = {w.over for w in problem.folded}
     return len(over) > 1 and any(crosses(problem, each, chip) for each in over)
 
 
-def has_idle(region: Region, operands: Operands, chip: Chip) -> bool:
+def has_idle(problem: Problem, chip: Chip) -> bool:
     """True if a block would have few elements, those that are folded together by one fold after
     another, as 3 x 2 of each of millions of triangles: blocks come and go, and most of a warp is idle.
     """
-    problem = Problem(region, operands)
     over, sizes = {w.over for w in problem.folded}, problem.axes.sizes
     if len(over) < 2:
         return False
@@ -371,37 +369,46 @@ def across_rows(region: Region, operands: Operands) -> int:
     return found
 
 
-def single(region: Region, operands: Operands, chip: Chip) -> Iterator[Variant]:
-    """Ways to do a region as one kernel, and those that finish what its blocks gather."""
-
-    def make() -> Problem:
-        return Problem(region, operands)
-
-    problem = make()
+def single(problem: Problem, chip: Chip) -> Iterator[Variant]:
+    """Ways to do a region as one kernel, and those that finish what its blocks gather: the first that
+    is taken has the problem itself, the others one each.
+    """
+    region, operands = problem.region, problem.operands
     over = list(dict.fromkeys(w.over for w in problem.folded))
     if not over:
         if (blocks := permuted(problem, chip)) is not None:
             yield Variant("tiles of several axes", once(blocks.run))
-            problem = make()
+            problem = Problem(region, operands)
         if (tiles := across(problem, chip)) is not None:
             yield Variant("transposed tiles", once(tiles.run))
-            problem = make()
-        yield Variant("elementwise", once(Lanes(problem, frozenset(), chip).run))
+            problem = Problem(region, operands)
+        yield Variant("elementwise", once(partial(by_lanes, problem, frozenset(), chip)))
         return
     lane = problem.lane
     if len(over) == 1 and crosses(problem, over[0], chip):
-        yield Variant(f"pairs over {named(over[0])}", once(Lanes(problem, over[0], chip).run))
-        problem = make()
+        yield Variant(
+            f"pairs over {named(over[0])}", once(partial(by_lanes, problem, over[0], chip))
+        )
+        problem = Problem(region, operands)
+    at_hand = [problem]  # it was looked at, and no name of it is taken
+
+    def make() -> Problem:
+        return at_hand.pop() if at_hand else Problem(region, operands)
+
     for axes in sorted(over, key=lambda axes: (-rank(problem, axes), sorted(axes))):
         if lane in axes and (plan := planned(make, axes, chip)) is not None:
             yield Variant(f"rows along {named(axes)}", once(partial(by_rows, plan)))
     if len(over) == 1:
         name, columns = f"columns over {named(over[0])}", chip.tuning.columns
-        yield Variant(name, once(Lanes(problem, over[0], chip).run))
+        yield Variant(name, once(partial(by_lanes, make(), over[0], chip)))
         if math.prod(region.space) >= columns.many:
             deep = replace(chip.tuning, columns=replace(columns, unrolled=columns.deep))
-            further = Lanes(make(), over[0], replace(chip, tuning=deep))
-            yield Variant(f"{name}, {columns.deep} rows at once", once(further.run))
+            further = partial(by_lanes, make(), over[0], replace(chip, tuning=deep))
+            yield Variant(f"{name}, {columns.deep} rows at once", once(further))
+
+
+def by_lanes(problem: Problem, axes: frozenset[int], chip: Chip) -> Kernels:
+    return Lanes(problem, axes, chip).run()
 
 
 def by_rows(plan: Plan) -> Kernels:
@@ -444,8 +451,9 @@ def of_halves(
         half = inhabited(part)
         if half is None:
             continue
-        again = is_divisible(half) and has_idle(half, operands, chip)
-        one = None if again else next(single(half, operands, chip), None)
+        problem = Problem(half, operands)
+        again = is_divisible(half) and has_idle(problem, chip)
+        one = None if again else next(single(problem, chip), None)
         if one is None:
             kernels += of_halves(half, operands, chip, temps)
             continue

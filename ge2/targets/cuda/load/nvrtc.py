@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import copy_context
 from functools import cache as once
+from functools import lru_cache
 from threading import Lock
 from typing import TYPE_CHECKING, Final, final
 
@@ -164,6 +165,7 @@ def headers() -> list[str]:
     return sorted(os.path.relpath(path, root) for path in found if path.endswith(".cuh"))
 
 
+@lru_cache(128)
 def told(source: str) -> str:
     """A source without its comments, each line where it was: the binary tells
     the lines of the source.
