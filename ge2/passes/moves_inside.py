@@ -227,7 +227,8 @@ class Sweep:
         op = eqn.op
         more = [n for n in (*op.low, *op.high) if n] if isinstance(op, Pad) else eqn.inputs[1:]
         most = self.tuning.several if len(more) > 1 else self.tuning.small
-        framed = isinstance(op, Pad) and len(more) > 1  # 2^27 elements took 300 us for 335 and 492
+        given = eqn.inputs[0] not in self.makers  # a copy of 2^27 elements took 492 us, this 300
+        framed = isinstance(op, Pad) and (given or len(more) > 1)
         small = eqn.outs[0].type.size <= most or self.are_columns(eqn)
         return framed or (small and any(self.expands(x) or self.repeats(x) for x in eqn.inputs))
 

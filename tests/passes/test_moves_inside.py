@@ -125,7 +125,11 @@ def test_a_join_that_others_read_stays() -> None:
         p = np.pad(x, 1)
         return p, p[1:-1, 1:-1] * x
 
-    assert moves(moved(function, X)) == 1
+    graph = moved(function, X)
+    assert (moves(graph), regions(graph)) == (0, 2)
+    assert graph.eqns[0].outs == graph.outputs[:1]
+    j = moved(lambda x: (y := np.concatenate([x, x]), y[:5] * x), X)
+    assert moves(j) == 1
 
 
 def test_a_join_that_products_read_computes_its_parts() -> None:
