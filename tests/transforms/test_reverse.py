@@ -9,7 +9,6 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from ge2.base.arrays import expecting
 from ge2.base.errors import GradientError, InputError, NoRuleError
 from ge2.ir import ArrayType, Op
 from ge2.transforms import float0, grad, jvp, make_jaxpr, stop_gradient, value_and_grad, vjp, vmap
@@ -351,66 +350,3 @@ def test_three_gradients_of_fifteen_equations_are_at_most_300():
 def test_the_gradient_of_a_sum_has_no_needless_equations():
     found = make_jaxpr(grad(lambda x: np.sum(np.sin(x) * 1.0)))(np.ones(3))
     assert [e.op.name for e in found.graph.eqns] == ["cos"]
-
-
-# ------------------------------------------------------------------------------------ small parts
-
-
-def recurrence(x, w):
-    y = np.zeros_like(x)
-    y[0] = x[0]
-    for n in range(1, len(x)):
-        y[n] = np.tanh(w * y[n - 1]) + x[n]
-    return (y * y).sum()
-
-
-def whole_sums(f, *xs):
-    """The sums of arrays as large as the first."""
-    eqns = make_jaxpr(grad(f, argnums=0))(*xs).graph.eqns
-    return [e for e in eqns if e.op.name == "add" and e.outs[0].type.shape == xs[0].shape]
-
-
-def test_reads_of_elements_add_to_these_alone():
-    rng = np.random.default_rng(0)
-    x, w = rng.normal(size=100), 0.7
-    assert len(whole_sums(recurrence, x, w)) < 4
-    (gx, gw), (dx, dw) = grad(recurrence, argnums=(0, 1))(x, w), (rng.normal(size=100), 0.3)
-    close(jvp(recurrence, (x, w), (dx, dw))[1], (gx * dx).sum() + gw * dw)
-
-
-@pytest.mark.parametrize("parts", [1, 2, 3, 5])
-@pytest.mark.parametrize("whole", ["before", "after", "never"])
-def test_small_parts_beside_a_whole(parts, whole):
-    x = np.random.default_rng(0).normal(size=(50, 4))
-
-    def f(x):
-        total = np.sum(x**3) if whole == "before" else 0.0
-        for k in range(parts):
-            total = total + (k + 1) * np.sum(x[7 * k] ** 2 * x[7 * k, 0])
-        return total + np.sum(x**3) if whole == "after" else total
-
-    wanted = np.zeros_like(x) if whole == "never" else 3 * x**2
-    for k in range(parts):
-        row = x[7 * k]
-        wanted[7 * k] += (k + 1) * 2 * row * row[0]
-        wanted[7 * k, 0] += (k + 1) * np.sum(row**2)
-    close(grad(f)(x), wanted)
-    assert len(whole_sums(f, x)) <= 4
-
-
-def test_edges_stay_sums_of_whole_arrays():
-    """Which one kernel makes, with what else an element has."""
-    x = np.random.default_rng(0).normal(size=100)
-    f = lambda x: np.sum((x[1:] - x[:-1]) ** 2) + x[0] ** 2 + 3 * x[-1] ** 2  # noqa: E731
-    names = [e.op.name for e in make_jaxpr(grad(f))(x).graph.eqns]
-    assert "update_slice" not in names
-    d = np.random.default_rng(1).normal(size=100)
-    close(jvp(f, (x,), (d,))[1], (grad(f)(x) * d).sum())
-
-
-def test_for_a_gpu_small_parts_stay_a_sum():
-    """An update would copy all of the array, and kernels make a sum of padded parts at once."""
-    x = np.zeros(100)
-    with expecting("sm_90a"):
-        assert len(whole_sums(recurrence, x, 0.7)) > 99
-    assert len(whole_sums(recurrence, x, 0.7)) < 4

@@ -33,8 +33,7 @@ from ge2.ir import (
 from ge2.ir.graph import Derive, GraphOp
 from ge2.ops.attention.ops import possible, recognised, targets
 from ge2.ops.graphs.control import Call, Rule, inlined
-from ge2.ops.index import UpdateSlice
-from ge2.ops.shape import BroadcastInDim, Constant, Pad
+from ge2.ops.shape import BroadcastInDim, Constant
 from ge2.trace import Closed, Trace, Tracer, finish, is_traced, retrace, run, stage, tidy
 from ge2.trace.stage import Input
 from ge2.transforms.graphs.partition import obeying, partition, smooth, split
@@ -241,17 +240,12 @@ def pull_back(trace: Trace, eqn: Eqn, cts: Cotangents, active: set[Atom]) -> Non
             cts.add(atom, trace.lift(ct), eqn)
 
 
-SMALL_PART = 32  # of an array this part and smaller ones: larger ones may join to a whole one
-
-
 class Cotangents:
     """The sums of the cotangents found so far."""
 
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
         self.found: dict[Any, Any] = {}
-        # sums of small parts: of how many, and what makes it by updates of the first
-        self.parts: dict[Atom, tuple[int, Callable[[], Any]]] = {}
 
     def seed(self, out: Atom, unit: bool) -> Atom:
         """The cotangent that the derivative begins with."""
@@ -272,40 +266,8 @@ class Cotangents:
                 )
             ct = ct.cast(atom.type.dtype, atom.type.weak)
         if isinstance(atom, Var):
-            self.found[atom] = self.sum(self.found.get(atom), ct)
-
-    def sum(self, before: Any, ct: Any) -> Any:
-        """Both. Two small parts stay a sum, which a kernel may make as it goes: a third is added, and so
-        are the two then, to parts of the whole alone.
-        """
-        put = self.put(ct)
-        if before is None or put is None:
-            if put is not None:
-                self.parts[ct.atom] = 1, lambda: ct
-            return ct if before is None else before + ct
-        count, made = self.parts.get(before.atom, (2, lambda: before))
-        if count > 1:
-            return put(made())
-        both = before + ct
-        self.parts[both.atom] = 2, lambda: put(made())
-        return both
-
-    def put(self, ct: Any) -> Callable[[Any], Any] | None:
-        """What adds a small part with zeros around it to that part alone of another cotangent; None for
-        others. A loop that reads an array by parts would else go through all of it each time. For a GPU
-        the padded parts stay a sum, of which kernels make the whole: an update would copy it.
-        """
-        if "cuda" in targets():
-            return None
-        eqn = self.trace.eqns[-1] if self.trace.eqns else None
-        if eqn is None or ct.atom not in eqn.outs or not isinstance(eqn.op, Pad):
-            return None
-        part, low = Tracer(self.trace, eqn.inputs[0]), eqn.op.low
-        if SMALL_PART * part.type.size > ct.type.size or min(*low, *eqn.op.high) < 0:
-            return None
-        update = UpdateSlice(low, tuple(n + 1 for n in eqn.op.inner))
-        stop = update.stop(part.type.shape)
-        return lambda whole: update(whole, whole.sliced(low, stop, update.step) + part)
+            before = self.found.get(atom)
+            self.found[atom] = ct if before is None else before + ct
 
     def get(self, var: Var) -> Any:
         ct = self.found.get(var)

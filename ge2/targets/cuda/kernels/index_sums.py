@@ -520,11 +520,11 @@ class LaneSums(Cells):
 
     @property
     def seconds(self) -> float:
-        """Rounds of updates on their way at once, beyond the time of their bytes."""
-        moved = self.writes.updates.nbytes / self.tuning.cleared_bytes
+        """Rounds of updates on their way at once, beyond their bytes, and the sums that blocks leave."""
+        moved = self.writes.updates.nbytes - 2 * self.chunks * self.cells * FLOAT64.itemsize
         rounds = -(-self.each // (self.lanes * self.ahead))
         begin, more = self.tuning.lane_round
-        return max(rounds * (begin + self.ahead * more) - moved, 0.0)
+        return max(rounds * (begin + self.ahead * more) - moved / self.tuning.cleared_bytes, 0.0)
 
     def add(self) -> None:
         writes, rows = self.writes, self.rows
