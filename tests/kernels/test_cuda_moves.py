@@ -680,6 +680,7 @@ def test_a_place_of_very_many_updates(hot: int, rng: np.random.Generator) -> Non
     np.testing.assert_array_equal(found, wanted)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", ["i1", "u1", "i4", "u4", "i8", "u8"])
 def test_indices_far_outside_wrap_around(dtype: str) -> None:
     """As if by a remainder of whole numbers, which the kernels have by quotients in double."""

@@ -153,6 +153,7 @@ def steps(f: Any, *arrays: Any) -> Graph:
     return [*how_to_make("f", OfflineDevice(H200)).stages(found)][-1][1]
 
 
+@pytest.mark.exhaustive("axis")
 @pytest.mark.parametrize("axis", [0, 1, 2])
 @pytest.mark.parametrize("names", [1, 5, 40])
 @pytest.mark.parametrize("dtype", ["f2", "f4", "f8"])
