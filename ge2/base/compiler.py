@@ -135,7 +135,8 @@ def _text_now(path: str, now: os.stat_result) -> str:
 
 
 @lru_cache(64)
-def kept_text(path: str, *_: int) -> str:
+def kept_text(path: str, *version: int) -> str:
+    """The text of a file that had this time, size and inode."""
     return text_of(path)
 
 

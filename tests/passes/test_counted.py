@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import ge2
+from ge2.base.arrays import expecting
 from ge2.base.config import config
 from ge2.base.detect import toolchain
 from ge2.ir import Literal, write
@@ -45,6 +46,14 @@ def test_a_graph_without_counts_is_itself() -> None:
     old = graph(PICKED)
     assert iotas(old, (np.array([0, 1, 3]), np.array([1, 2, 3]))) == ()
     assert counted(old, Context()) is old
+
+
+def test_counts_of_any_size_are_equations_for_a_gpu_which_has_a_copy_of_each() -> None:
+    long = graph(PICKED.replace("[3]", f"[{SNAPSHOT}]").replace("[3,4]", f"[{SNAPSHOT},4]"))
+    given = np.arange(SNAPSHOT), np.arange(SNAPSHOT)[::-1].copy()
+    assert iotas(long, given) == ()
+    with expecting("sm_90a"):
+        assert iotas(long, given) == ((0, 0),)
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ from ge2.passes.take_to_mask import Index
 from ge2.targets.cuda.device import Caps
 from ge2.targets.cuda.emit import CudaKernel, Fixed
 from ge2.targets.cuda.emit.special_reductions import Kernels
-from ge2.targets.cuda.emit.words import HELD, SUFFIX, expression
+from ge2.targets.cuda.emit.words import HELD, STORED, SUFFIX, expression
 from ge2.targets.cuda.kernels.generated import Cuda, Operands, copying, filling
 from ge2.targets.cuda.kernels.moves import (
     ALONG,
@@ -542,6 +542,11 @@ def loaded(text: str, dtype: np.dtype) -> str:
 
 def stored(text: str, dtype: np.dtype) -> str:
     return f"ge2_cast_f32_{SUFFIX[dtype]}({text})" if dtype in HALF else text
+
+
+def read_type(dtype: np.dtype, pack: int) -> str:
+    """The type of what a thread reads of an update: an element, or neighbours that are a pack."""
+    return f"ge2_some<{STORED[dtype]}, PACK>" if pack > 1 else STORED[dtype]
 
 
 def merge(op: ScatterReduce, a: str, b: str, dtype: np.dtype) -> str:

@@ -19,7 +19,7 @@ from ge2.ops.index import ScatterAdd
 from ge2.targets.cuda.emit import Fixed
 from ge2.targets.cuda.emit.region import unrolled
 from ge2.targets.cuda.emit.words import HELD, STORED, SUFFIX, number
-from ge2.targets.cuda.kernels.gather import Writes, loaded, merge
+from ge2.targets.cuda.kernels.gather import Writes, loaded, merge, read_type
 from ge2.targets.cuda.kernels.generated import filling
 from ge2.targets.cuda.kernels.moves import Elements, Grid, Spread, added, lettered
 
@@ -521,10 +521,11 @@ class LaneSums(Cells):
     @property
     def seconds(self) -> float:
         """Rounds of updates on their way at once, beyond their bytes, and the sums that blocks leave."""
-        moved = self.writes.updates.nbytes - 2 * self.chunks * self.cells * FLOAT64.itemsize
+        rate, (begin, more) = self.tuning.cleared_bytes, self.tuning.lane_round
         rounds = -(-self.each // (self.lanes * self.ahead))
-        begin, more = self.tuning.lane_round
-        return max(rounds * (begin + self.ahead * more) - moved / self.tuning.cleared_bytes, 0.0)
+        left = 2 * self.chunks * self.cells * FLOAT64.itemsize
+        late = rounds * (begin + self.ahead * more) - self.writes.updates.nbytes / rate
+        return max(late, 0.0) + left / rate
 
     def add(self) -> None:
         writes, rows = self.writes, self.rows
@@ -542,7 +543,13 @@ class LaneSums(Cells):
         total = self.sum("total", "sums[lane * cells + w]")
         reads, adds = self.reads(grid), self.adds(grid)
         view = Lanes(
-            grid.whole, HELD[self.held], self.some, reads, adds, total, number(-0.0, self.held)
+            grid.whole,
+            HELD[self.held],
+            read_type(self.dtype, self.pack),
+            reads,
+            adds,
+            total,
+            number(-0.0, self.held),
         )
         grid.result("parts", temp, FLOAT64)
         what = "the updates of a block, by threads that have columns of their own"
@@ -551,16 +558,11 @@ class LaneSums(Cells):
         writes.kernels[-1] = replace(writes.kernels[-1], shared=shared)
         self.merge(temp)
 
-    @property
-    def some(self) -> str:
-        """The type of what a thread reads of an update."""
-        stored = STORED[self.dtype]
-        return f"ge2_some<{stored}, PACK>" if self.pack > 1 else stored
-
     def reads(self, grid: Grid) -> tuple[Text, ...]:
         """Reads update `k`: its columns, and where its sums are."""
         rows = self.rows
-        lies = added(grid.place("updates", rows.i, rows.y_over), self.column(grid))
+        column = grid.place("updates_along", ["column"], rows.y_along)
+        lies = added(grid.place("updates", rows.i, rows.y_over), column)
         read = grid.element("updates", rows.of_y, self.dtype, lies)
         if self.pack > 1:
             read = f"ge2_read<PACK, PACK>(updates + {lies})"
@@ -573,14 +575,6 @@ class LaneSums(Cells):
             Text(f"to[b] = next + b * LANES < last ? {place} * {row} : -1;"),
             Text(f"ahead[b] = {read};"),
         )
-
-    def column(self, grid: Grid) -> str:
-        """Where in its row a thread's first column lies."""
-        rows = self.rows
-        if not rows.y_along or rows.of_y.value:
-            return "0"
-        step = rows.y_along[0]
-        return "column" if step == 1 else f"column * {grid.size('updates_u', step)}"
 
     def adds(self, grid: Grid) -> tuple[Text, ...]:
         """Adds what was read to the sums of its place."""

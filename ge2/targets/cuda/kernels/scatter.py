@@ -31,6 +31,7 @@ from ge2.targets.cuda.kernels.gather import (
     many_extremes,
     merge,
     nowhere,
+    read_type,
     stored,
     taken_in,
     writes_of,
@@ -191,7 +192,13 @@ class Sums:
         grid.result("parts", parts, held)
         store = self.each(f"parts[{self.part(grid, 'w')}{self.v}] = sum{self.of};")
         view = Summing(
-            spread, begin, updates, (store,), self.pack > 1, some=self.some, reads=self.reads(grid)
+            spread,
+            begin,
+            updates,
+            (store,),
+            self.pack > 1,
+            some=read_type(self.dtype, self.pack),
+            reads=self.reads(grid),
         )
         threads = (windows - 1) * rows.length // self.pack
         writes.add(
@@ -229,7 +236,7 @@ class Sums:
         view = Summing(
             spread, self.there(to), updates, self.left(grid, to), self.pack > 1, (), (), "", "", "",
             cleared[0], letters[0] if len(letters) == 1 else "place", tuple(split), more, *cleared[1:],
-            self.some, reads,
+            read_type(self.dtype, self.pack), reads,
         )  # fmt: skip
         self.writes.add(
             grid,
@@ -330,12 +337,6 @@ class Sums:
     def added(self, value: str) -> Text:
         mine, held = f"sum{self.of}", accumulator(self.dtype)
         return self.each(f"{mine} = {merge(self.op, mine, value, held)};")
-
-    @property
-    def some(self) -> str:
-        """The type of what a thread reads of an update."""
-        stored = STORED[self.dtype]
-        return f"ge2_some<{stored}, PACK>" if self.pack > 1 else stored
 
     def reads(self, grid: Grid) -> tuple[Text, ...]:
         """Reads update number order[k], one of several that are on their way."""
