@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import wraps
 from operator import index
 from typing import Any, final
@@ -14,10 +15,11 @@ from ge2.base.errors import InputError, TypeRuleError
 from ge2.base.pytree import Structure, flatten, key_paths, keystr, mismatch, unflatten
 from ge2.base.record import record
 from ge2.base.source import here
-from ge2.ir import ArrayType, GraphOp, type_of
+from ge2.ir import ArrayType, Graph, GraphOp, type_of
 from ge2.ops.graphs.control import Call
 from ge2.ops.graphs.loops import ScanLoop
 from ge2.ops.graphs.while_loop import WhileLoop
+from ge2.ops.pointlike import Pointlike
 from ge2.ops.shape import Iota
 from ge2.trace import Closed, Input, is_traced, retrace, stage, title_of
 from ge2.trace.concrete import knowable
@@ -29,6 +31,7 @@ from ge2.tree import map as tree_map
 
 Function = Callable[..., Any]
 INDEX = np.dtype(np.int64)
+EIGHT = 8  # elements that a kernel of associative_scan combines one after the other
 
 
 def scan(
@@ -227,8 +230,9 @@ def associative_scan(
     """All elements up to each one, combined by the associative `fn`, along an axis.
 
     `fn(a, b)` combines containers like `elems` of any size along the axis, element by element. It
-    is called about twice for each halving of the axis, on arrays, not on single elements (G. E.
-    Blelloch, "Prefix sums and their applications", 1990).
+    is called on arrays, not on single elements: about 2 times for each halving of the axis, or 15
+    for each eighth of it where `fn` only computes element by element, so that one kernel combines
+    eight (G. E. Blelloch, "Prefix sums and their applications", 1990).
 
     >>> associative_scan(np.add, np.array([1, 2, 3, 4]))
     array([ 1,  3,  6, 10])
@@ -242,6 +246,8 @@ def associative_scan(
         what = f"associative_scan takes arrays of one size along axis {axis}; got {shapes}"
         raise InputError(what, where=here())
     scan = Prefixes(fn, structure, [axis % x.ndim for x in leaves])
+    if any(is_traced(x) for x in leaves) and scan.is_elementwise(leaves):
+        scan = replace(scan, widest=EIGHT)
     flipped = scan.cut(leaves, None, None, -1) if reverse else leaves
     found = scan.of(flipped, leaves[0].shape[axis])
     return unflatten(structure, scan.cut(found, None, None, -1) if reverse else found)
@@ -255,19 +261,81 @@ class Prefixes:
     fn: Callable[[Any, Any], Any]
     structure: Structure
     axes: Sequence[int]
+    widest: int = 2  # elements that are combined one after the other
 
     def of(self, xs: Sequence[Any], n: int) -> Sequence[Any]:
-        """The prefixes of n elements: of all pairs first, and so of every second element."""
-        if n < 2:
-            return xs
-        cut = self.cut
-        pairs = self.combined(cut(xs, 0, n - 1, 2), cut(xs, 1, n, 2))  # 0 and 1, 2 and 3, ...
-        odd = self.of(pairs, n // 2)
-        even = cut(xs, 0, 1)
-        if n > 2:
-            later = self.combined(cut(odd, 0, (n - 1) // 2), cut(xs, 2, n, 2))
-            even = [np.concatenate(p, a) for *p, a in zip(even, later, self.axes, strict=True)]
-        return [interleaved(e, o, n, a) for e, o, a in zip(even, odd, self.axes, strict=True)]
+        """The prefixes of n elements: in rows of some, by the prefixes of the rows' totals.
+
+        The first row may be shorter. It alone has nothing before it; the others are arrays of one
+        shape, which a kernel takes whole.
+        """
+        if n <= self.widest:
+            return self.joined(self.chain([self.cut(xs, k, k + 1) for k in range(n)])) if n else xs
+        width = self.width(n)
+        first = (n - 1) % width + 1
+        whole = first == width  # the first row is as the others are
+        known = self.widest == 2  # a region combines a row's last again: a copy would be a kernel
+        head = self.chain([self.cut(xs, k, k + 1) for k in range(first - (known and whole))])
+        totals = self.chain(self.columns(xs, 0 if whole else first, n, width))[-1]
+        if not whole:
+            totals = self.concatenated([head[-1], totals])
+        rows = (n - first) // width
+        ends = self.of(totals, rows + 1)
+        columns = self.columns(xs, first, n, width)
+        body = self.chain([self.cut(ends, 0, rows), *columns[: width - known]])[1:]
+        if known:
+            body.append(self.cut(ends, 1, rows + 1))
+            head = [*head, self.cut(ends, 0, 1)][:first]
+        return self.concatenated([self.joined(head), self.joined(body)])
+
+    def width(self, n: int) -> int:
+        """How many elements are a row: all rows alike, where that takes no narrower than half."""
+        widest = self.widest
+        return next((w for w in range(widest, widest // 2, -1) if n % w == 0), widest)
+
+    def chain(self, xs: Sequence[Sequence[Any]]) -> list[Sequence[Any]]:
+        """Each combined with all before it."""
+        found = [xs[0]]
+        for x in xs[1:]:
+            found.append(self.combined(found[-1], x))
+        return found
+
+    def columns(self, xs: Sequence[Any], start: int, stop: int, width: int) -> list[list[Any]]:
+        """The first element of each row, the second, ..., the last.
+
+        As columns of a table and not as slices with a step: derivatives of those are put together
+        without zeros between.
+        """
+        tables = [
+            x.reshape(*x.shape[:a], (stop - start) // width, width, *x.shape[a + 1 :])
+            for x, a in zip(self.cut(xs, start, stop), self.axes, strict=True)
+        ]
+        return [
+            [t[(slice(None),) * (a + 1) + (k,)] for t, a in zip(tables, self.axes, strict=True)]
+            for k in range(width)
+        ]
+
+    def joined(self, columns: Sequence[Sequence[Any]]) -> list[Any]:
+        """The elements of rows, by columns, one row after the other."""
+        tables = [np.stack(x, a + 1) for *x, a in zip(*columns, self.axes, strict=True)]
+        return [
+            t.reshape(*t.shape[:a], t.shape[a] * t.shape[a + 1], *t.shape[a + 2 :])
+            for t, a in zip(tables, self.axes, strict=True)
+        ]
+
+    def concatenated(self, parts: Sequence[Sequence[Any]]) -> list[Any]:
+        return [np.concatenate(each, a) for *each, a in zip(*parts, self.axes, strict=True)]
+
+    def is_elementwise(self, xs: Sequence[Any]) -> bool:
+        """Whether a chain of `fn` is a region without sums, products or loops."""
+
+        def pair(*leaves: Any) -> list[Any]:
+            return self.combined(leaves[: len(xs)], leaves[len(xs) :])
+
+        reason = "it is any part of what associative_scan combines"
+        inputs = [Input(type_of(x), reason=reason) for x in self.cut(xs, 0, 1)]
+        graph = stage(pair, inputs * 2, title_of(self.fn), "associative_scan").graph
+        return is_elementwise(graph)
 
     def cut(
         self, xs: Sequence[Any], start: int | None, stop: int | None, step: int | None = None
@@ -292,19 +360,16 @@ class Prefixes:
         return found
 
 
-def interleaved(even: Any, odd: Any, n: int, axis: int) -> Any:
-    """Elements of the first at even places, of the second at odd ones."""
-    half = n // 2
-    at = (slice(None),) * axis
-    shape = even.shape
-    paired = np.concatenate(
-        [
-            x[(*at, slice(half))].reshape(*shape[:axis], half, 1, *shape[axis + 1 :])
-            for x in (even, odd)
-        ],
-        axis + 1,
-    ).reshape(*shape[:axis], 2 * half, *shape[axis + 1 :])
-    return np.concatenate([paired, even[(*at, slice(half, None))]], axis) if n % 2 else paired
+def is_elementwise(graph: Graph) -> bool:
+    """Whether a region has room for all of it: no sums, products or loops, jitted functions seen
+    through.
+    """
+    return all(
+        all(is_elementwise(g) for g in e.op.graphs())
+        if isinstance(e.op, Call)
+        else isinstance(e.op, Pointlike) or e.op.is_view
+        for e in graph.eqns
+    )
 
 
 # ---------------------------------------------------------------------------------------- the carry

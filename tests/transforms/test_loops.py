@@ -283,6 +283,67 @@ def test_an_associative_scan(n, reverse):
     np.testing.assert_allclose((found * step).sum(), slope, rtol=1e-6)
 
 
+def following(first, second):
+    """Of h[t] = a[t] * h[t-1] + b[t]: two steps as one."""
+    (a, b), (c, d) = first, second
+    return a * c, c * b + d
+
+
+def recurrence(a, b):
+    h, found = np.zeros_like(b[0]), np.empty_like(b)
+    for t in range(len(b)):
+        h = a[t] * h + b[t]
+        found[t] = h
+    return found
+
+
+# Rows of eight that are all alike, with a shorter first one, of seven; of one row, of a row and one.
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(
+    ("n", "lanes"), [*((n, ()) for n in (1, 2, 7, 8, 9, 16, 63, 65, 519)), (67, (3,)), (10, (0,))]
+)
+@pytest.mark.parametrize(("fn", "reverse"), [(following, True), (ge2.jit(following), False)])
+def test_an_associative_scan_of_elementwise_steps(n, lanes, reverse, fn):
+    a, b = np.tanh(rng.standard_normal((n, *lanes))), rng.standard_normal((n, *lanes))
+
+    def f(a, b):
+        return lax.associative_scan(fn, (a, b), reverse=reverse)[1]
+
+    turned = slice(None, None, -1 if reverse else 1)
+    np.testing.assert_allclose(
+        ge2.jit(f)(a, b), recurrence(a[turned], b[turned])[turned], rtol=1e-9, atol=1e-12
+    )
+    found = ge2.jit(ge2.grad(lambda a, b: (f(a, b) ** 2).sum(), (0, 1)))(a, b)
+    want = ge2.grad(lambda a, b: (written_out(a[turned], b[turned]) ** 2).sum(), (0, 1))(a, b)
+    for x, y in zip(found, want, strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-8, atol=1e-10)
+
+
+def written_out(a, b):
+    h, found = np.zeros_like(b[0]), []
+    for t in range(len(b)):
+        h = a[t] * h + b[t]
+        found.append(h)
+    return np.stack(found)
+
+
+def test_an_associative_scan_takes_eight_at_once_where_a_region_holds_them():
+    kernels = len(
+        ge2.jit(lambda a, b: lax.associative_scan(following, (a, b)))
+        .lower(*np.ones((2, 512)))
+        .kernels
+    )
+    assert kernels <= 17, kernels  # three levels; nine, of two at once, were 53
+    calls = []
+
+    def product(a, b):
+        calls.append(a.shape)
+        return a @ b
+
+    ge2.make_jaxpr(lambda x: lax.associative_scan(product, x))(np.ones((512, 2, 2)))
+    assert len(calls) <= 2 * 9 + 1, calls  # one more to see what it computes
+
+
 def test_checkpoint_inside_a_scan():
     def loss(scan, wrap):
         return lambda w, h, xs: scan(wrap(partial(cell, w)), h, xs)[0].sum()
