@@ -294,7 +294,7 @@ class Awaited:
 
     def ready(self) -> bool:
         """True if it is there, or surely cannot be; it is loaded if nothing has to be compiled."""
-        if config.cc not in self.made and self.at_hand():
+        if not self.begun() and self.at_hand():
             self.settle(config.cc)
         return config.cc in self.made
 
@@ -304,12 +304,21 @@ class Awaited:
 
     def tell(self, waiting: Waiting) -> bool:
         """True if a thread will notify somebody who asks too early."""
+        return self._made_for([waiting])
+
+    def begin(self) -> None:
+        """Has a thread compile it, if that is to be done, before somebody asks for it."""
+        if not self.ready():
+            self._made_for([])
+
+    def _made_for(self, more: list[Waiting]) -> bool:
+        """True if a thread makes it, which will notify these, too."""
         setting = config.cc
         with self.lock:
             if setting in self.made:
                 return False
             begun = setting in self.waiting
-            self.waiting.setdefault(setting, []).append(waiting)
+            self.waiting.setdefault(setting, []).extend(more)
         if not begun:
             Thread(
                 target=copy_context().run, args=(self.patiently, setting), name=self.name

@@ -14,12 +14,14 @@ import time
 import warnings
 import weakref
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import ml_dtypes
 import numpy as np
 import pytest
 
-from ge2.base.command import Provisional
+from ge2.base import command
+from ge2.base.command import Awaited, Provisional
 from ge2.base.compiler import python_headers
 from ge2.base.config import config
 from ge2.base.errors import Ge2Error, InputError
@@ -560,6 +562,34 @@ def test_programs_do_not_wait_for_the_extension(monkeypatch, library, nothing_ma
     ]
     for f in (program, another, *told):
         assert f(np.array([3, 4]))[0].tolist() == [3, 4]
+
+
+def test_an_extension_that_was_begun_early_is_made_once(monkeypatch):
+    """Its file may be there already while the thread that compiled it loads it."""
+    monkeypatch.setattr(command, "_all", [])
+    begun, given, made = threading.Event(), threading.Event(), object()
+    calls, told = [], []
+    at_hand = []
+
+    def make():
+        calls.append(1)
+        begun.set()
+        given.wait(60)
+        return made
+
+    early = Awaited("ge2-early", lambda: bool(at_hand), make)
+    early.begin()
+    assert begun.wait(60)
+    at_hand.append(True)
+    early.begin()
+    assert not early.ready() and early.tell(SimpleNamespace(settle=told.append))
+    given.set()
+    for thread in threading.enumerate():
+        if thread.name == "ge2-early":
+            thread.join(60)
+    assert early.ready() and early.now() is made and told == [made] and len(calls) == 1
+    early.begin()
+    assert len(calls) == 1 and not early.tell(SimpleNamespace(settle=told.append))
 
 
 def waiting_copier(library):

@@ -358,6 +358,13 @@ def extension_or(waiting: Waiting) -> Any:
     return waiting
 
 
+def begin() -> None:
+    """Has another thread compile the extension, if that was never done, while this one plans the
+    first program: until it is there Python launches, some 60 us for each kernel.
+    """
+    EXTENSION.begin()
+
+
 def is_at_hand() -> bool:
     """True if nothing has to be compiled for it: it was before, or cannot be."""
     if toolchain() is None:

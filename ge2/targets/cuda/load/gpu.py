@@ -28,6 +28,7 @@ from ge2.targets.cuda.launch.library_call import (
     Range,
     Wanted,
     WantedAttention,
+    begin,
     decider,
     knows,
 )
@@ -330,6 +331,7 @@ def gpu(number: int) -> CudaDevice:
         )
     found = CudaDevice(number, known.gpus[number], cupy())
     used.append(found)
+    begin()
     return found
 
 
