@@ -76,7 +76,7 @@ VARIANTS = {
         "rows moved in packs": r"neighbours that a thread moves at once",
         "sums at indices by the first": r"the first update of a place adds all of them",
         "sums at indices by rank": r"ge2_rank\(",
-        "sums at indices by digits": r"ge2_digit_moves\(",
+        "sums at indices by digits": r"ge2_digit_moves<",
         "sums at indices by digits in tiles": r"ge2_digit_tile_moves<",
         "sums at indices in windows": r"/\* A partial sum\.",
         "largest in parts": r"/\* A top_k of parts\.",

@@ -250,8 +250,12 @@ def test_short_sums_are_in_the_order_of_the_indices(chip: Limits, rng: np.random
         np.testing.assert_array_equal(found, wanted)
 
 
+# a thread clears one place after another where multiprocessors have many
+ALONE = replace(RANKED[1], multiprocessors=1)
+
+
 @pytest.mark.exhaustive("chip", table="order of sums")
-@pytest.mark.parametrize("chip", [*RANKED, EMULATED], ids=[*WAYS, "others"])
+@pytest.mark.parametrize("chip", [*RANKED, EMULATED, ALONE], ids=[*WAYS, "others", "alone"])
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, np.float64], ids=str)
 def test_sums_of_zeros_are_written_whole(
     dtype: Any, chip: Limits, rng: np.random.Generator
@@ -263,7 +267,7 @@ def test_sums_of_zeros_are_written_whole(
     some = [
         (90, 7, rng.integers(0, 90, 100)), (70, 4, rng.permutation(70)), (300, 3, np.full(500, 150)),
         (1000, 1, rng.integers(400, 410, 70)), (33, 8, np.array([32])), (65, 2, np.arange(0, 65, 2)),
-        (1000, 3, rng.integers(200, 900, 2100)),
+        (1000, 3, rng.integers(200, 900, 2100)), (1500, 64, rng.integers(300, 900, 700)),
     ]  # fmt: skip
     for rows, width, index in some:
         updates = rng.integers(-9, 9, (len(index), width)).astype(dtype)
@@ -571,9 +575,9 @@ extern "C" __global__ void __launch_bounds__(256) started(int *counts, int *tota
     ge2_digit_starts(counts, totals, tiles);
 }
 extern "C" __global__ void __launch_bounds__(256) moved(
-    const int *places, const int *numbers, int n, int shift, int tile, const int *counts, const int *totals,
+    const int *places, const int *numbers, int n, int shift, const int *counts, const int *totals,
     int *order, int *sorted) {
-    ge2_digit_moves(places, numbers, n, shift, tile, counts, totals, order, sorted);
+    ge2_digit_moves<RUN>(places, numbers, n, shift, counts, totals, order, sorted);
 }
 """
 IN_TILES = """
@@ -589,18 +593,18 @@ extern "C" __global__ void __launch_bounds__(1024) in_tiles(
 @pytest.mark.parametrize("size", [*SIZES, 2047, 2048, 2049, 5000])
 def test_the_order_of_places(size: int, rng: np.random.Generator) -> None:
     device = ShimDevice(seed=size)
-    module = device.module(ORDER)
+    modules = {run: device.module(ORDER.replace("RUN", str(run))) for run in (1, 8)}
     tiles = [device.module(IN_TILES.replace("LAST", last)) for last in ("false", "true")]
     for high in (1, 3, 250, 70_000):
         places = rng.integers(0, high, size, np.int32)
         wanted = np.argsort(places, kind="stable")
         order, ordered = np.full((2, size), -1, np.int32)
         blocks = -(-size * 8 // 256)
-        module.get_function("ranked")((blocks,), (256,), (places, np.int32(size), order, ordered))
+        modules[1].get_function("ranked")((blocks,), (256,), (places, np.int32(size), order, ordered))
         np.testing.assert_array_equal(order, wanted)
         np.testing.assert_array_equal(ordered, places[wanted])
-        tile = (256, 2048)[high % 2]
-        np.testing.assert_array_equal(by_digits(module, places, high, tile), wanted)
+        run = (1, 8)[high % 2]
+        np.testing.assert_array_equal(by_digits(modules[run], places, high, 256 * run), wanted)
         np.testing.assert_array_equal(by_tiles(tiles, places, high), wanted)
 
 
@@ -629,7 +633,7 @@ def by_digits(module: Any, places: Any, high: int, tile: int) -> Any:
         module.get_function("counted")((tiles,), (256,), (places, *sizes, counts))
         module.get_function("started")((256,), (256,), (counts, totals, np.int32(tiles)))
         given_: Sequence[Any] = (
-            places, numbers, *sizes, counts, totals, order, ordered,
+            places, numbers, *sizes[:2], counts, totals, order, ordered,
         )  # fmt: skip
         module.get_function("moved")((tiles,), (256,), given_)
         places, numbers = ordered, order

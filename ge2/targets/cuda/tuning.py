@@ -298,7 +298,11 @@ class Scatters:
     few: int = 64  # indices of which each may be compared with all others
     ranked: int = 1 << 13  # updates ordered by counting: 10 us at most on 132 multiprocessors
     window: int = 64  # updates that are summed one after another
-    ahead: int = 4  # of which a thread has so many on their way: runs are short
+    # of which a thread has so many on their way: where runs are short, and from so many updates of a
+    # place on
+    ahead: int = 4
+    farther: int = 8
+    long: int = 8
     each: int = 8  # updates of a thread that adds up the runs that begin among them, at most
     # updates that a block puts in order, at most, and blocks of a multiprocessor that are enough: by
     # 32 blocks 65536 took 14 us of an H200 for each digit
@@ -307,7 +311,7 @@ class Scatters:
     # updates that are put in order by one launch for each digit: of more, the counts of all tiles
     # that each block adds up are too many
     in_tiles: int = 1 << 18
-    cleared: int = 64  # places of which a thread looks for those that have no update
+    cleared: int = 64  # places of which a thread looks for those that have no update, at most
     clearing: int = 8  # threads of a row that are worth the search: of shorter ones all are cleared
     helpers: int = 8  # threads that look for what is before one update
     # sums that need no order: from so many updates on, up to 2^bits, whose rows are no longer,

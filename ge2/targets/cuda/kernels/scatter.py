@@ -98,8 +98,8 @@ class Sums:
         """Updates that a block puts in the order of a digit, one after another: few where all
         multiprocessors would not have some.
         """
-        each = -(-self.count // (self.tuning.tiles * self.writes.chip.multiprocessors))
-        return min(-(-each // BLOCK) * BLOCK, self.tuning.tile)
+        each = -(-self.count // (self.tuning.tiles * self.writes.chip.multiprocessors * BLOCK))
+        return min(1 << (each - 1).bit_length() << BLOCK.bit_length() - 1, self.tuning.tile)
 
     def pair(self) -> Pair:
         """Arrays of the numbers of all updates, and of their places."""
@@ -128,20 +128,14 @@ class Sums:
         """The same, by counting for each those before it."""
         places, to = self.places(), self.to or self.pair()
         made = dict(zip(("order", "sorted"), to, strict=True))
-        line, what = (
-            "ge2_rank(places, n, order, sorted);",
-            "the updates in the order of their places",
-        )
+        line = "ge2_rank(places, n, order, sorted);"
+        what = "the updates in the order of their places"
         threads = self.count * self.tuning.helpers
         self.call("ranking", line, {"places": places}, made, {"n": self.count}, threads, what)
         return to
 
     def by_digit(
-        self,
-        of: tuple[Operand | None, Operand],
-        to: Pair,
-        scratch: Pair,
-        shift: int,
+        self, of: tuple[Operand | None, Operand], to: Pair, scratch: Pair, shift: int
     ) -> None:
         """Puts all numbers and places in the order of one more digit; before
         the first, numbers count.
@@ -151,15 +145,17 @@ class Sums:
         what = f"the updates in the order of bits {shift} to {shift + DIGIT - 1} of their places"
         line, numbers = "ge2_digit_counts(places, n, shift, tile, counts);", of[0]
         self.call("digit count", line, given, {"counts": scratch[0]}, sizes, tiles * BLOCK, what)
-        line, made = (
-            "ge2_digit_starts(counts, totals, tiles);",
-            dict(zip(("counts", "totals"), scratch, strict=True)),
-        )
+        line = "ge2_digit_starts(counts, totals, tiles);"
+        made = dict(zip(("counts", "totals"), scratch, strict=True))
         self.call("digit start", line, {}, made, {"tiles": tiles}, BLOCK << DIGIT, what)
         given |= {} if numbers is None else {"numbers": numbers}
         moved = "numbers" if numbers is not None else f"({self.rows.grid().whole} *)0"
-        line = f"ge2_digit_moves(places, {moved}, n, shift, tile, counts, totals, order, sorted);"
-        target = dict(zip(("order", "sorted"), to, strict=True))
+        run = self.tile // BLOCK
+        line = f"ge2_digit_moves<{run}>(places, {moved}, n, shift, counts, totals, order, sorted);"
+        target, sizes = (
+            dict(zip(("order", "sorted"), to, strict=True)),
+            {"n": self.count, "shift": shift},
+        )
         self.call("digit move", line, given | made, target, sizes, tiles * BLOCK, what)
 
     def call(
@@ -221,8 +217,9 @@ class Sums:
         searched = self.fresh and rows.length // self.pack >= self.tuning.clearing
         if self.fresh and not searched:
             writes.kernels += filling(rows.x, None, rows.of_x, writes.chip).kernels
-        chunks = -(-rows.places // self.tuning.cleared) if searched else 0
-        each = self.each_of()
+        chunk = self.turns(rows.places, self.tuning.cleared)
+        chunks = -(-rows.places // chunk) if searched else 0
+        each = self.turns(self.count, self.tuning.each)
         grid.size("each", each)  # updates of a thread, which has the runs that begin there
         threads = -(-self.count // each) + chunks
         spread = grid.spread(["g", *rows.u], [threads, *rows.along], self.pack)
@@ -232,7 +229,7 @@ class Sums:
         if parts is not None:
             grid.array("parts", parts, accumulator(dtype))
             more = (self.added(f"parts[{self.part(grid, 'w')}{self.v}]"),)
-        cleared = self.cleared(grid, to, chunks, split) if chunks else ("", "", ())
+        cleared = self.cleared(grid, to, chunk, chunks, split) if chunks else ("", "", ())
         view = Summing(
             spread, self.there(to), updates, self.left(grid, to), self.pack > 1, (), (), "", "", "",
             cleared[0], letters[0] if len(letters) == 1 else "place", tuple(split), more, *cleared[1:],
@@ -247,23 +244,23 @@ class Sums:
             "scatter_sums/places",
         )
 
-    def each_of(self) -> int:
-        """Updates of a thread, most of which begin no run: as many as leave threads for all
+    def turns(self, rows: int, most: int) -> int:
+        """How many of so many rows a thread takes one after another: as leave threads for all
         multiprocessors.
         """
-        chip = self.writes.chip
-        threads = self.count * self.rows.length // self.pack
+        chip, threads = self.writes.chip, rows * self.rows.length // self.pack
         many = threads // (chip.multiprocessors * chip.threads)
-        return min(1 << max(many.bit_length() - 1, 0), self.tuning.each)
+        return min(1 << max(many.bit_length() - 1, 0), most)
 
     def cleared(
-        self, grid: Grid, to: str, chunks: int, split: Sequence[Text]
+        self, grid: Grid, to: str, chunk: int, chunks: int, split: Sequence[Text]
     ) -> tuple[str, str, tuple[Text, ...]]:
         """The number of places, that of parts of them which are looked through for places without an
         update, and the statements that clear one.
         """
-        each = self.tuning.cleared
-        grid.fixed.append(Fixed("CHUNK", each, "places that are looked through for those to clear"))
+        grid.fixed.append(
+            Fixed("CHUNK", chunk, "places that are looked through for those to clear")
+        )
         zeros: tuple[Text, ...] = (Text(f"x[{to}] = 0;"),)
         if self.pack > 1:
             some = Text(f"const ge2_some<{STORED[self.dtype]}, PACK> nothing = {{}};")
@@ -341,7 +338,9 @@ class Sums:
     def reads(self, grid: Grid) -> tuple[Text, ...]:
         """Reads update number order[k], one of several that are on their way."""
         rows = self.rows
-        grid.fixed.append(Fixed("AHEAD", self.tuning.ahead, "updates on their way at once"))
+        few = self.count < self.tuning.long * rows.places
+        ahead = self.tuning.ahead if few else self.tuning.farther
+        grid.fixed.append(Fixed("AHEAD", ahead, "updates on their way at once"))
         extents = grid.sizes(rows.i, rows.over) if len(rows.i) > 1 else [""]
         place = self.place(grid, rows.i)
         if self.pack == 1:

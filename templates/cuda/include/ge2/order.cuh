@@ -64,44 +64,35 @@ GE2_FN void ge2_digit_starts(N *counts, N *totals, N tiles) {
     if (threadIdx.x == 0) totals[blockIdx.x] = before;
 }
 
-/* Third: everything goes to its place, those of one digit in the order they are in. `numbers`: which they are, null
- * where they were never moved. */
-template <class N>
+/* Third: everything goes to its place, those of one digit in the order they are in. A thread has RUN of them on their way
+ * at once, a block a tile. `numbers`: which they are, null where they were never moved. */
+template <int RUN, class N>
 GE2_FN void ge2_digit_moves(
-    const N *places, const N *numbers, N n, N shift, N tile, const N *counts,
-    const N *totals, N *order, N *sorted
+    const N *places, const N *numbers, N n, N shift, const N *counts, const N *totals, N *order, N *sorted
 ) {
     constexpr int WARPS = GE2_ORDERING / 32;
-    __shared__ N start[GE2_DIGITS]; /* where the next of a digit goes */
-    __shared__ int of_warp[WARPS][GE2_DIGITS];
-    const int t = threadIdx.x, warp = t / 32, lane = t % 32;
+    __shared__ N start[GE2_DIGITS]; /* where the first of a digit goes */
+    __shared__ uint16_t of_warp[WARPS][GE2_DIGITS];
+    const int t = threadIdx.x, warp = t / 32;
+    const N own = (N)blockIdx.x * GE2_ORDERING * RUN + warp * 32 * RUN + t % 32;
+    N place[RUN], number[RUN];
+    int digit[RUN], rank[RUN];
+    #pragma unroll
+    for (int r = 0; r < RUN; r++) {
+        const N k = own + 32 * r;
+        place[r] = k < n ? places[k] : 0;
+        number[r] = numbers && k < n ? numbers[k] : k;
+        digit[r] = k < n ? ge2_digit(place[r], shift) : GE2_DIGITS;
+    }
     const N all = totals[t], upto = ge2_block_scan<GE2_ORDERING>(all, [](N a, N b) { return a + b; });
     start[t] = upto - all + counts[(N)t * gridDim.x + blockIdx.x];
-    const N end = ((N)blockIdx.x + 1) * tile < n ? ((N)blockIdx.x + 1) * tile : n;
-    for (N first = (N)blockIdx.x * tile; first < end; first += GE2_ORDERING) {
-        for (int w = 0; w < WARPS; w++) of_warp[w][t] = 0;
-        __syncthreads();
-        const bool here = first + t < end;
-        const N place = here ? places[first + t] : 0;
-        const int digit = here ? ge2_digit(place, shift) : GE2_DIGITS;
-        const unsigned alike = __match_any_sync(GE2_EVERY_LANE, digit);
-        const int rank = __popc(alike & ((1u << lane) - 1));
-        if (here && rank == 0) of_warp[warp][digit] = __popc(alike);
-        __syncthreads();
-        int sum = 0; /* of digit t, in the warps before */
-        for (int w = 0; w < WARPS; w++) {
-            const int count = of_warp[w][t];
-            of_warp[w][t] = sum;
-            sum += count;
-        }
-        __syncthreads();
-        if (here) {
-            const N to = start[digit] + of_warp[warp][digit] + rank;
-            order[to] = numbers ? numbers[first + t] : first + t;
-            sorted[to] = place;
-        }
-        __syncthreads();
-        start[t] += sum;
+    ge2_digit_ranks<GE2_DIGITS, WARPS, RUN>(of_warp, digit, rank);
+    #pragma unroll
+    for (int r = 0; r < RUN; r++) {
+        if (digit[r] == GE2_DIGITS) continue;
+        const N to = start[digit[r]] + of_warp[warp][digit[r]] + rank[r];
+        order[to] = number[r];
+        sorted[to] = place[r];
     }
 }
 
@@ -187,20 +178,11 @@ GE2_FN void ge2_digit_tile_moves(
     }
 }
 
-/* Where the run of equal places that `from` belongs to ends, at the latest where its window does. Several are on their way
- * at once. */
+/* Where the window of a number ends. */
 template <int WINDOW, class N>
-GE2_FN N ge2_run_end(const N *sorted, N from, N n) {
-    constexpr int AHEAD = 4;
-    const N window = from - from % WINDOW + WINDOW, most = window < n ? window : n, mine = sorted[from];
-    for (N end = from + 1;; end += AHEAD) {
-        N some[AHEAD];
-        #pragma unroll
-        for (int v = 0; v < AHEAD; v++) some[v] = sorted[end + v < most ? end + v : most - 1];
-        #pragma unroll
-        for (int v = 0; v < AHEAD; v++)
-            if (end + v >= most || some[v] != mine) return end + v;
-    }
+GE2_FN N ge2_window_end(N of, N n) {
+    const N end = of - of % WINDOW + WINDOW;
+    return end < n ? end : n;
 }
 
 /* The window after the last that goes on with the place of `from`: window w begins with number (w + 1) * WINDOW. Its number
@@ -233,6 +215,7 @@ GE2_FN void ge2_unnamed(const N *sorted, N n, N first, N end, F something) {
     }
     for (N place = first; place < end; place++) {
         if (next < n && sorted[next] == place) {
+            if (place + 1 == end) break;
             N beyond = next + 1, step = 1; /* by longer and longer steps behind a run, then back by shorter ones */
             while (beyond + step <= n && sorted[beyond + step - 1] == place) beyond += step, step *= 2;
             for (; step; step /= 2)
