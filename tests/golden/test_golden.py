@@ -78,7 +78,7 @@ VARIANTS = {
         "sums at indices by rank": r"ge2_rank\(",
         "sums at indices by digits": r"ge2_digit_moves<",
         "sums at indices by digits in tiles": r"ge2_digit_tile_moves<",
-        "sums at indices in windows": r"/\* A partial sum\.",
+        "sums at indices in windows": r"/\* A sum by window\.",
         "largest in parts": r"/\* A top_k of parts\.",
         "persistent block": r"/\* A resident kernel\.",
         "persistent rows with a kept matrix": r"resident_kernel[^}]*\n(.*\n)*.*ge2_kept<",

@@ -298,12 +298,7 @@ class Scatters:
     few: int = 64  # indices of which each may be compared with all others
     ranked: int = 1 << 13  # updates ordered by counting: 10 us at most on 132 multiprocessors
     window: int = 64  # updates that are summed one after another
-    # of which a thread has so many on their way: where runs are short, and from so many updates of a
-    # place on
-    ahead: int = 4
-    farther: int = 8
-    long: int = 8
-    each: int = 8  # updates of a thread that adds up the runs that begin among them, at most
+    ahead: int = 8  # of which a thread has so many on their way
     # updates that a block puts in order, at most, and blocks of a multiprocessor that are enough: by
     # 32 blocks 65536 took 14 us of an H200 for each digit
     tile: int = 2048

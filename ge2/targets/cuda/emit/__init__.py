@@ -332,7 +332,6 @@ PARTS = {
     "ge2_rank": "order",
     "ge2_digit": "order",
     "ge2_windows_end": "order",
-    "ge2_window_end": "order",
     "ge2_unnamed": "order",
     "ge2_random_some": "draw",
     "ge2_scan_": "scan",

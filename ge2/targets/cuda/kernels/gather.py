@@ -381,6 +381,7 @@ class Summing:
     updates: tuple[Text, ...]
     store: tuple[Text, ...]
     packed: bool
+    held: str = ""  # the type of a sum
     indices: tuple[Text, ...] = ()
     others: tuple[Text, ...] = ()  # what index `k` names
     alike: str = ""
@@ -388,9 +389,9 @@ class Summing:
     i: str = ""
     count: str = ""
     place: str = ""
-    split: tuple[Text, ...] = ()
-    more: tuple[Text, ...] = ()
-    chunks: str = ""
+    neutral: tuple[Text, ...] = ()
+    part: tuple[Text, ...] = ()
+    head: tuple[Text, ...] = ()
     clear: tuple[Text, ...] = ()
     some: str = ""  # the type of what is read of an update
     reads: tuple[Text, ...] = ()

@@ -74,9 +74,50 @@ class Sums:
         self.summed(*ordered(self))
 
     def summed(self, order: Operand, places: Operand) -> None:
-        """Sums runs of updates whose order is known."""
-        parts = self.pieces(order, places) if self.count > self.tuning.window else None
-        self.sums(order, places, parts)
+        """Sums runs of updates whose order is known.
+
+        Each window of them has threads of its own, which leave the sums of the runs that begin and
+        end in it; so all read as much, whatever the runs are. A run that goes on over windows is left
+        in its first one, `heads`, and in the others, `parts`, which another kernel adds up.
+        """
+        writes, rows, held = self.writes, self.rows, accumulator(self.dtype)
+        windows = -(-self.count // self.tuning.window)
+        of_windows = [(n, writes.temp(windows * rows.length, held)) for n in ("parts", "heads")]
+        grid = self.grid(places)
+        place, split, to = self.named(grid)
+        grid.array("updates", rows.of_y, self.dtype)
+        grid.array("order", order, writes.number)
+        for name, operand in of_windows:
+            grid.result(name, operand, held)
+        chunks, cleared = self.cleared(grid, to, split, windows)
+        part, head = (self.of_window(grid, name, "g") for name, _ in of_windows)
+        neutral = number(self.op.neutral_of(held), held)
+        view = Summing(
+            grid.spread(["g", *rows.u], [windows + chunks, *rows.along], self.pack),
+            (*split, *self.there(to)), self.adds(), (*split, *self.left(grid, to)), self.pack > 1,
+            self.held, place=place, neutral=self.set(f"sum{self.of}", neutral),
+            part=self.set(part, f"sum{self.of}"), head=self.set(head, f"sum{self.of}"),
+            clear=cleared, some=read_type(self.dtype, self.pack), reads=self.reads(grid),
+        )  # fmt: skip
+        what = f"sums of updates of one place, {self.tuning.window} of them one after another"
+        threads = (windows + chunks) * rows.length // self.pack
+        writes.add(grid, "sum by window", view, threads, what, "scatter_sums/windows")
+        if windows > 1:
+            self.over_windows(self.grid(places), windows - 1, of_windows)
+
+    def over_windows(self, grid: Grid, count: int, kept: Sequence[tuple[str, Operand]]) -> None:
+        """Adds up the runs that begin in one of so many windows, and go on."""
+        rows, (place, split, to) = self.rows, self.named(grid)
+        for name, operand in kept:
+            grid.array(name, operand, accumulator(self.dtype))
+        head, part = self.of_window(grid, "heads", "g"), self.of_window(grid, "parts", "w")
+        view = Summing(
+            grid.spread(["g", *rows.u], [count, *rows.along], self.pack),
+            self.set(f"sum{self.of}", head), (self.added(part),), (*split, *self.left(grid, to)),
+            self.pack > 1, self.held, place=place,
+        )  # fmt: skip
+        what, threads = "sums of places over windows", count * rows.length // self.pack
+        self.writes.add(grid, "sum of windows", view, threads, what, "scatter_sums/over_windows")
 
     # -- the order
 
@@ -174,75 +215,14 @@ class Sums:
 
     # -- the sums
 
-    def pieces(self, order: Operand, places: Operand) -> Operand:
-        """The sum of the run that begins before a window and goes on in it;
-        the others need none.
-        """
-        writes, rows, held = self.writes, self.rows, accumulator(self.dtype)
-        grid = self.grid(order, places)
-        windows = -(-self.count // self.tuning.window)
-        parts = writes.temp(windows * rows.length, held)
-        grid.size("n", self.count)
-        spread = grid.spread(["w", *rows.u], [windows - 1, *rows.along], self.pack)
-        begin, updates = self.begun(number(self.op.neutral_of(held), held)), self.adds()
-        grid.result("parts", parts, held)
-        store = self.each(f"parts[{self.part(grid, 'w')}{self.v}] = sum{self.of};")
-        view = Summing(
-            spread,
-            begin,
-            updates,
-            (store,),
-            self.pack > 1,
-            some=read_type(self.dtype, self.pack),
-            reads=self.reads(grid),
-        )
-        threads = (windows - 1) * rows.length // self.pack
-        writes.add(
-            grid,
-            "partial sum",
-            view,
-            threads,
-            f"sums of updates of one place that are more than {self.tuning.window}",
-            "scatter_sums/parts",
-        )
-        return parts
-
-    def sums(self, order: Operand, places: Operand, parts: Operand | None) -> None:
-        """The sum of what is at a place and all that is to be added to it."""
-        writes, rows, dtype = self.writes, self.rows, self.dtype
-        grid = self.grid(order, places)
-        grid.size("n", self.count)
+    def named(self, grid: Grid) -> tuple[str, tuple[Text, ...], str]:
+        """The name of a place's number, the statements that say where it is, and its place in x."""
+        rows = self.rows
         axes, steps = merged(rows.sizes, rows.steps)
         letters = lettered(WHERE, len(axes))
-        searched = self.fresh and rows.length // self.pack >= self.tuning.clearing
-        if self.fresh and not searched:
-            writes.kernels += filling(rows.x, None, rows.of_x, writes.chip).kernels
-        chunk = self.turns(rows.places, self.tuning.cleared)
-        chunks = -(-rows.places // chunk) if searched else 0
-        each = self.turns(self.count, self.tuning.each)
-        grid.size("each", each)  # updates of a thread, which has the runs that begin there
-        threads = -(-self.count // each) + chunks
-        spread = grid.spread(["g", *rows.u], [threads, *rows.along], self.pack)
         split = grid.split("place", letters, grid.sizes(letters, axes)) if axes[1:] else ()
         to = added(grid.place("x", letters, steps[0]), grid.place("x", rows.u, rows.x_along))
-        updates, more, reads = self.adds(), tuple[Text, ...](), self.reads(grid)
-        if parts is not None:
-            grid.array("parts", parts, accumulator(dtype))
-            more = (self.added(f"parts[{self.part(grid, 'w')}{self.v}]"),)
-        cleared = self.cleared(grid, to, chunk, chunks, split) if chunks else ("", "", ())
-        view = Summing(
-            spread, self.there(to), updates, self.left(grid, to), self.pack > 1, (), (), "", "", "",
-            cleared[0], letters[0] if len(letters) == 1 else "place", tuple(split), more, *cleared[1:],
-            read_type(self.dtype, self.pack), reads,
-        )  # fmt: skip
-        self.writes.add(
-            grid,
-            "sum by place",
-            view,
-            threads * rows.length // self.pack,
-            "the sums of each place",
-            "scatter_sums/places",
-        )
+        return letters[0] if len(letters) == 1 else "place", tuple(split), to
 
     def turns(self, rows: int, most: int) -> int:
         """How many of so many rows a thread takes one after another: as leave threads for all
@@ -253,20 +233,27 @@ class Sums:
         return min(1 << max(many.bit_length() - 1, 0), most)
 
     def cleared(
-        self, grid: Grid, to: str, chunk: int, chunks: int, split: Sequence[Text]
-    ) -> tuple[str, str, tuple[Text, ...]]:
-        """The number of places, that of parts of them which are looked through for places without an
-        update, and the statements that clear one.
+        self, grid: Grid, to: str, split: Sequence[Text], windows: int
+    ) -> tuple[int, tuple[Text, ...]]:
+        """How many parts of the places are looked through for those without an update, by threads behind
+        those of windows, and the statements that clear one. None where something is there before, or
+        where rows are so short that all of the result is cleared before.
         """
-        grid.fixed.append(
-            Fixed("CHUNK", chunk, "places that are looked through for those to clear")
-        )
-        zeros: tuple[Text, ...] = (Text(f"x[{to}] = 0;"),)
-        if self.pack > 1:
-            some = Text(f"const ge2_some<{STORED[self.dtype]}, PACK> nothing = {{}};")
-            zeros = some, Text(f"ge2_write<PACK, PACK>(x + {to}, nothing);")
-        count, number = grid.size("places_of", self.rows.places), grid.size("chunks", chunks)
-        return count, number, (*split, *zeros)
+        rows = self.rows
+        if self.fresh and rows.length // self.pack < self.tuning.clearing:
+            self.writes.kernels += filling(rows.x, None, rows.of_x, self.writes.chip).kernels
+        elif self.fresh:
+            chunk = self.turns(rows.places, self.tuning.cleared)
+            what = "places that are looked through for those to clear"
+            grid.fixed.append(Fixed("CHUNK", chunk, what))
+            grid.size("windows", windows)
+            grid.size("places", rows.places)
+            zeros: tuple[Text, ...] = (Text(f"x[{to}] = 0;"),)
+            if self.pack > 1:
+                some = Text(f"const ge2_some<{STORED[self.dtype]}, PACK> nothing = {{}};")
+                zeros = some, Text(f"ge2_write<PACK, PACK>(x + {to}, nothing);")
+            return -(-rows.places // chunk), (*split, *zeros)
+        return 0, ()
 
     def by_the_first(self) -> None:
         """The first update of a place adds all of them, in one kernel."""
@@ -277,39 +264,35 @@ class Sums:
         to, end = rows.in_x(grid), grid.size(f"n_{i}", rows.count)
         view = Summing(
             spread, self.there(to), tuple(self.update(grid, ["k"])), self.left(grid, to), self.pack > 1,
-            indices, others, alike, alike.replace("&&", "||").replace("==", "!="), i, end,
+            self.held, indices, others, alike, alike.replace("&&", "||").replace("==", "!="), i, end,
         )  # fmt: skip
         what = "the first update of a place adds all of them"
         threads = self.count * rows.length // self.pack
         self.writes.add(grid, self.op.name, view, threads, what, "scatter_sums/first")
 
     def there(self, to: str) -> tuple[Text, ...]:
-        """Begins with what is at a place."""
+        """The sum begins with what is at a place."""
         if self.fresh:
-            some = f"ge2_some<{STORED[self.dtype]}, PACK> x_at;"
-            begin = self.begun(number(0, accumulator(self.dtype)))
-            return (Text(some), *begin) if self.pack > 1 else begin
+            return self.set(f"sum{self.of}", number(0, accumulator(self.dtype)))
         if self.pack == 1:
-            return self.begun(loaded(f"x[{to}]", self.dtype))
-        read = Text(f"auto x_at = ge2_read<PACK, PACK>(x + {to});")
-        return (read, *self.begun(loaded("x_at.at[v]", self.dtype)))
+            return self.set("sum", loaded(f"x[{to}]", self.dtype))
+        read = Text(f"const auto x_at = ge2_read<PACK, PACK>(x + {to});")
+        return read, *self.set("sum[v]", loaded("x_at.at[v]", self.dtype))
 
     def left(self, grid: Grid, to: str) -> tuple[Text, ...]:
         """Leaves the sum at a place."""
         grid.result("x", self.rows.of_x, self.dtype)
         if self.pack == 1:
             return (Text(f"x[{to}] = {stored('sum', self.dtype)};"),)
-        write = Text(f"ge2_write<PACK, PACK>(x + {to}, x_at);")
-        return self.each(f"x_at.at[v] = {stored('sum[v]', self.dtype)};"), write
+        some = Text(f"ge2_some<{STORED[self.dtype]}, PACK> whole;")
+        whole = self.set("whole.at[v]", stored("sum[v]", self.dtype))
+        return some, *whole, Text(f"ge2_write<PACK, PACK>(x + {to}, whole);")
 
-    def grid(self, order: Operand, places: Operand) -> Grid:
-        grid, rows = self.rows.grid(), self.rows
-        grid.fixed.append(
-            Fixed("WINDOW", self.tuning.window, "updates that are summed one after another")
-        )
-        grid.array("updates", rows.of_y, self.dtype)
-        grid.array("order", order, self.writes.number)
+    def grid(self, places: Operand) -> Grid:
+        grid, window = self.rows.grid(), self.tuning.window
+        grid.fixed.append(Fixed("WINDOW", window, "updates that are summed one after another"))
         grid.array("sorted", places, self.writes.number)
+        grid.size("n", self.count)
         return grid
 
     # -- the elements of a thread
@@ -326,10 +309,9 @@ class Sums:
         """A statement for each neighbour."""
         return unrolled("v", "PACK", [Text(code)]) if self.pack > 1 else Text(code)
 
-    def begun(self, start: str) -> tuple[Text, ...]:
-        if self.pack == 1:
-            return (Text(f"{self.held} sum = {start};"),)
-        return Text(f"{self.held} sum[PACK];"), self.each(f"sum[v] = {start};")
+    def set(self, to: str, value: str) -> tuple[Text, ...]:
+        """A statement for each neighbour: it is of that value now."""
+        return (self.each(f"{to} = {value};"),)
 
     def added(self, value: str) -> Text:
         mine, held = f"sum{self.of}", accumulator(self.dtype)
@@ -338,9 +320,7 @@ class Sums:
     def reads(self, grid: Grid) -> tuple[Text, ...]:
         """Reads update number order[k], one of several that are on their way."""
         rows = self.rows
-        few = self.count < self.tuning.long * rows.places
-        ahead = self.tuning.ahead if few else self.tuning.farther
-        grid.fixed.append(Fixed("AHEAD", ahead, "updates on their way at once"))
+        grid.fixed.append(Fixed("AHEAD", self.tuning.ahead, "updates on their way at once"))
         extents = grid.sizes(rows.i, rows.over) if len(rows.i) > 1 else [""]
         place = self.place(grid, rows.i)
         if self.pack == 1:
@@ -369,12 +349,12 @@ class Sums:
         some = Text(f"const auto some = ge2_read<PACK, PACK>(updates + {place});")
         return [some, self.added(loaded("some.at[v]", dtype))]
 
-    def part(self, grid: Grid, w: str) -> str:
-        """Returns where the part of a window begins, for this thread."""
+    def of_window(self, grid: Grid, name: str, w: str) -> str:
+        """This thread's element of what is kept of a window."""
         text = w
         for letter, n in zip(self.rows.u, self.rows.along, strict=True):
             text = f"{text if ' ' not in text else f'({text})'} * {grid.size(f'n_{letter}', n)} + {letter}"
-        return text
+        return f"{name}[{text}{self.v}]"
 
 
 # -------- Writing rows at indices in CUDA, with the same bits each time: which thread comes first

@@ -65,16 +65,20 @@ GE2_FN void ge2_digit_starts(N *counts, N *totals, N tiles) {
 }
 
 /* Third: everything goes to its place, those of one digit in the order they are in. A thread has RUN of them on their way
- * at once, a block a tile. `numbers`: which they are, null where they were never moved. */
+ * at once, a block a tile. They are put in order in shared memory first, so that those of a digit are written side by side.
+ * `numbers`: which they are, null where they were never moved. */
 template <int RUN, class N>
 GE2_FN void ge2_digit_moves(
     const N *places, const N *numbers, N n, N shift, const N *counts, const N *totals, N *order, N *sorted
 ) {
-    constexpr int WARPS = GE2_ORDERING / 32;
-    __shared__ N start[GE2_DIGITS]; /* where the first of a digit goes */
+    constexpr int WARPS = GE2_ORDERING / 32, TILE = GE2_ORDERING * RUN;
+    __shared__ N start[GE2_DIGITS]; /* where the first of a digit goes, less where it is in the tile */
+    __shared__ int in_tile[GE2_DIGITS];
     __shared__ uint16_t of_warp[WARPS][GE2_DIGITS];
+    __shared__ N placed[TILE], numbered[TILE];
+    const auto add = [](N a, N b) { return a + b; };
     const int t = threadIdx.x, warp = t / 32;
-    const N own = (N)blockIdx.x * GE2_ORDERING * RUN + warp * 32 * RUN + t % 32;
+    const N tile = (N)blockIdx.x * TILE, own = tile + warp * 32 * RUN + t % 32;
     N place[RUN], number[RUN];
     int digit[RUN], rank[RUN];
     #pragma unroll
@@ -84,15 +88,24 @@ GE2_FN void ge2_digit_moves(
         number[r] = numbers && k < n ? numbers[k] : k;
         digit[r] = k < n ? ge2_digit(place[r], shift) : GE2_DIGITS;
     }
-    const N all = totals[t], upto = ge2_block_scan<GE2_ORDERING>(all, [](N a, N b) { return a + b; });
-    start[t] = upto - all + counts[(N)t * gridDim.x + blockIdx.x];
-    ge2_digit_ranks<GE2_DIGITS, WARPS, RUN>(of_warp, digit, rank);
+    const int count = ge2_digit_ranks<GE2_DIGITS, WARPS, RUN>(of_warp, digit, rank);
+    const int before = (int)ge2_block_scan<GE2_ORDERING>((N)count, add) - count;
+    in_tile[t] = before;
+    __syncthreads();
+    const N all = totals[t], upto = ge2_block_scan<GE2_ORDERING>(all, add);
+    start[t] = upto - all + counts[(N)t * gridDim.x + blockIdx.x] - before;
     #pragma unroll
     for (int r = 0; r < RUN; r++) {
         if (digit[r] == GE2_DIGITS) continue;
-        const N to = start[digit[r]] + of_warp[warp][digit[r]] + rank[r];
-        order[to] = number[r];
-        sorted[to] = place[r];
+        const int to = in_tile[digit[r]] + of_warp[warp][digit[r]] + rank[r];
+        placed[to] = place[r];
+        numbered[to] = number[r];
+    }
+    __syncthreads();
+    for (int k = t; k < TILE && tile + k < n; k += GE2_ORDERING) {
+        const N to = start[ge2_digit(placed[k], shift)] + k;
+        order[to] = numbered[k];
+        sorted[to] = placed[k];
     }
 }
 
@@ -176,13 +189,6 @@ GE2_FN void ge2_digit_tile_moves(
             if (!LAST) atomicAdd(&next[to / TILE * DIGITS + ge2_digit_of<BITS>(found, turn + 1)], 1);
         }
     }
-}
-
-/* Where the window of a number ends. */
-template <int WINDOW, class N>
-GE2_FN N ge2_window_end(N of, N n) {
-    const N end = of - of % WINDOW + WINDOW;
-    return end < n ? end : n;
 }
 
 /* The window after the last that goes on with the place of `from`: window w begins with number (w + 1) * WINDOW. Its number
