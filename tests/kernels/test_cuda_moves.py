@@ -374,9 +374,9 @@ def test_which_kernels_add() -> None:
     ]
     assert kernels(f32, 1) == ["scatter_add"]
     assert kernels(f32, 64) == ["scatter_add"]
-    assert kernels(f32, 65) == ["placing", "ranking", "partial_sum", "sum_by_place"]
+    assert kernels(f32, 65) == ["placing", "ranking", "sum_by_window", "sum_of_windows"]
     assert kernels(f32, 8193) == ["block_sum", "merged_sum"]
-    summed = ["partial_sum", "sum_by_place"]
+    summed = ["sum_by_window", "sum_of_windows"]
     assert kernels(f32, 8193, 1 << 16) == ["placing", *["digit_move"] * 2, *summed]
     assert kernels(f32, 8193, 1 << 19) == ["placing", *["digit_move"] * 3, *summed]
     many = kernels(f32, (1 << 18) + 1, 1 << 18)
@@ -650,10 +650,10 @@ def test_half_types_are_moved_as_they_are() -> None:
     assert results(programs)[0].view(np.uint16).tolist() == [1, 0x7E01, 0xFE00]
 
 
-def test_a_thread_adds_up_the_runs_among_several_updates(rng: np.random.Generator) -> None:
-    """On a chip of one multiprocessor, which has threads for an eighth of them."""
+def test_runs_begin_and_end_anywhere_in_windows(rng: np.random.Generator) -> None:
+    """On a chip of one multiprocessor, where a thread looks through several places for those to clear."""
     chip = planned_by(replace(EMULATED, multiprocessors=1), "scatters", ranked=0)
-    for n, places in ((1203, 40), (1500, 2500)):
+    for n, places, chunk in ((1203, 40, 1), (1500, 2500, 16)):
         x, i = rng.standard_normal((n, 64)).astype("f4"), rng.integers(0, places, n).astype("i4")
 
         def sums(x: Any, i: Any, places: int = places) -> Any:
@@ -667,7 +667,7 @@ def test_a_thread_adds_up_the_runs_among_several_updates(rng: np.random.Generato
         wanted = np.zeros((places, 64))
         np.add.at(wanted, i, x)
         np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-5)
-        assert any("turn < each" in kernel.source for kernel in program.kernels)
+        assert any(f"CHUNK    = {chunk:4};" in kernel.source for kernel in program.kernels)
 
 
 @pytest.mark.exhaustive

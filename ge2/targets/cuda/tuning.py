@@ -334,11 +334,15 @@ class Scatters:
     place: float = 0.8e-11  # an update whose place is found,
     noted: float = 2.1e-11  # where an exponent is noted before
     shared: float = 1.2e-11  # an element that blocks go through for a range of sums
-    digit: float = 3.9e-11  # a digit of the place of an update
-    compared: float = 1.5e-13  # two places compared, by the count of instructions
-    run: float = 2.2e-11  # an update that is read in the order of places,
-    row: float = 7e-11  # or a row of them,
-    again: float = 3.5e-12  # or an element that is summed before, by windows of a place's many
+    # 19 sizes of sums in order (benchmarks/results/gpu-20261130-1.txt): a digit of the place of an
+    # update, a turn of them in few launches; an update that is compared with all others; one that is
+    # read in the order of places, or a row of them; a window that a place's sum goes on over
+    digit: float = 1.8e-11
+    turn: float = 3.5e-6
+    compared: float = 3e-9
+    run: float = 2.2e-11
+    row: float = 1.5e-11
+    over: float = 1.4e-7
     cleared_bytes: float = 4e12  # of sums, cleared and read, in a second: assumed
     # sums of few places, of which blocks have several: elements of a row at least, as single ones are
     # added exactly as fast; updates of a thread on their way at once, threads of a block at least,

@@ -380,18 +380,22 @@ def ordering(rows: Rows, way: str, caps: Caps) -> float:
     tuning, n = caps.chip.tuning.scatters, rows.count
     bits = max((rows.places - 1).bit_length(), 1)
     if way == RANKS:
-        return 2 * caps.speed.launch + n * n * tuning.compared
-    digits = turns_of(bits, rows.far) if n <= tuning.in_tiles else -(-bits // DIGIT)
-    launches = 1 + digits * (1 if n <= tuning.in_tiles else 3)
-    return launches * caps.speed.launch + n * digits * tuning.digit
+        return 2 * caps.speed.launch + n * tuning.compared
+    if n <= tuning.in_tiles:
+        turns = turns_of(bits, rows.far)
+        return (1 + turns) * caps.speed.launch + turns * (tuning.turn + n * tuning.digit)
+    digits = -(-bits // DIGIT)
+    return (1 + 3 * digits) * caps.speed.launch + digits * n * tuning.digit
 
 
 def in_order(problem: Problem, rows: Rows, caps: Caps) -> float:
-    """The seconds of sums of updates in order, each of which is read somewhere else."""
+    """The seconds of sums of updates in order, each of which is read somewhere else, and of those that
+    go on over windows.
+    """
     tuning = caps.chip.tuning.scatters
     apart = tuning.run if rows.length == 1 else tuning.row
-    again = rows.length * tuning.again if rows.count > rows.places * tuning.window else 0.0
-    return caps.speed.of(problem, launches=2) + rows.count * (apart + again)
+    windows = rows.count / (tuning.window * max(rows.places, 1))
+    return caps.speed.of(problem, launches=3) + rows.count * apart + windows * tuning.over
 
 
 class CudaScatterReduce(CudaWriting):
