@@ -653,7 +653,7 @@ def test_half_types_are_moved_as_they_are() -> None:
 def test_runs_begin_and_end_anywhere_in_windows(rng: np.random.Generator) -> None:
     """On a chip of one multiprocessor, where a thread looks through several places for those to clear."""
     chip = planned_by(replace(EMULATED, multiprocessors=1), "scatters", ranked=0)
-    for n, places, chunk in ((1203, 40, 1), (1500, 2500, 16)):
+    for n, places in ((1203, 40), (1500, 2500)):
         x, i = rng.standard_normal((n, 64)).astype("f4"), rng.integers(0, places, n).astype("i4")
 
         def sums(x: Any, i: Any, places: int = places) -> Any:
@@ -667,7 +667,8 @@ def test_runs_begin_and_end_anywhere_in_windows(rng: np.random.Generator) -> Non
         wanted = np.zeros((places, 64))
         np.add.at(wanted, i, x)
         np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-5)
-        assert any(f"CHUNK    = {chunk:4};" in kernel.source for kernel in program.kernels)
+        several = any("CHUNK    =   16;" in kernel.source for kernel in program.kernels)
+        assert several == (places > n)  # a small result is cleared before
 
 
 @pytest.mark.exhaustive
