@@ -31,7 +31,6 @@ from ge2.passes.fold import constants_late, unread_writes
 from ge2.passes.folds import mirrored, online_sums, short_sums
 from ge2.passes.fuse import fuse
 from ge2.passes.indices import (
-    drawn,
     indexed,
     join_scatters,
     repeated_updates,
@@ -171,6 +170,13 @@ def resident(graph: Graph, context: Context) -> Graph:
     from ge2.compile.rewrites.persistent import resident
 
     return resident(graph, context)
+
+
+def drawn(graph: Graph) -> Graph:
+    """Random bits that only elementwise regions read are made there."""
+    from ge2.compile.rewrites.persistent import drawn
+
+    return drawn(graph)
 
 
 # before loops are found in straight code; what a loop holds has TIDY alone

@@ -13,6 +13,7 @@ from typing import Any, final
 
 import numpy as np
 
+from ge2.base.arrays import INT64
 from ge2.base.errors import ShapeError, TypeRuleError
 from ge2.base.record import record
 from ge2.ir import (
@@ -160,8 +161,8 @@ class RandomFold(Keyed):
 @final
 @record
 class Draw(Pointlike):
-    """RandomBits of a key given as two words, each made where it is read,
-    from where an element is.
+    """RandomBits of a key given as two words, each made where it is read, from where an element is;
+    those of a stream from element `first` on, where that is given as a third operand.
     """
 
     shape: Dims
@@ -170,14 +171,18 @@ class Draw(Pointlike):
     lowering = Pointwise("")  # depends on the place; each target says it
 
     def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:
-        if types != (ArrayType((), UINT32),) * 2:
+        first = types[2:] in ((), (ArrayType((), INT64),))
+        if types[:2] != (ArrayType((), UINT32),) * 2 or not first:
             raise TypeRuleError(
                 f"draw takes the two words of a key; got {', '.join(map(str, types))}"
             )
         return (ArrayType(self.shape, self.dtype),)
 
     def reference(self, *arrays: Any) -> Any:
-        return RandomBits(self.shape, self.dtype).reference(np.stack(arrays))
+        key, first = np.stack(arrays[:2]), int(arrays[2]) if arrays[2:] else 0
+        count = math.prod(self.shape)
+        stream = RandomBits((first + count,), self.dtype).reference(key)
+        return stream[first:].reshape(self.shape)
 
     def vjp(self, cts: Cotangents, ys: Values, xs: Values, wanted: Flags) -> Cotangents:
-        return [None, None]
+        return [None for _ in xs]

@@ -11,9 +11,8 @@ import pytest
 
 import ge2
 from ge2.base.config import config
-from ge2.compile.pipeline import rewritten
+from ge2.compile.pipeline import drawn, rewritten
 from ge2.ops.random import UNSIGNED, Draw, RandomBits
-from ge2.passes.indices import drawn
 from tests.passes.graphs import graph, same
 from tests.together import needs_compiler
 
@@ -56,6 +55,59 @@ def test_bits_of_every_place(
     across, more = ran(g, KEY, x)
     np.testing.assert_array_equal(across, (bits | x).T)
     assert "random bits" not in {*kinds, *more}
+
+
+# Parts that begin where a pack of elements does, where none does, and that are one element.
+PARTS = [
+    ((2, 64), (slice(0, 1), slice(1, 2))), ((2, 37), (slice(0, 1), slice(1, 2))),
+    ((6, 5, 4), (slice(1, 3), slice(4, 6))),
+    ((3, 1, 8), (2, slice(0, 2))), ((101,), (slice(0, 32), slice(32, 101), slice(7, 8))),
+]  # fmt: skip
+
+
+@pytest.mark.exhaustive
+@needs_compiler
+@pytest.mark.parametrize("dtype", UNSIGNED, ids=str)
+@pytest.mark.parametrize(("shape", "parts"), PARTS, ids=str)
+def test_bits_of_parts(shape: Any, parts: Any, dtype: np.dtype) -> None:
+    def f(key: Any) -> Any:
+        bits = ge2.random.bits(key, shape, dtype)
+        return tuple(bits[part] ^ dtype.type(5) for part in parts)
+
+    found, kinds = ran(f, KEY)
+    bits = RandomBits(shape, dtype).reference(KEY)
+    for y, part in zip(found, parts, strict=True):
+        np.testing.assert_array_equal(y, bits[part] ^ dtype.type(5))
+    assert "random bits" not in kinds
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda bits: (bits[:, 1:3] ^ np.uint32(1), bits[0] ^ np.uint32(1)),  # not one after another
+        lambda bits: (bits[::2] ^ np.uint32(1),),
+        lambda bits: (bits[0] ^ np.uint32(1), np.sort(bits[1])),  # a sort reads memory
+        lambda bits: (bits[0] ^ np.uint32(1), bits),
+        lambda bits: (bits[1],),
+    ],
+)
+def test_parts_that_are_read_otherwise(f: Any) -> None:
+    found, kinds = ran(lambda key: f(ge2.random.bits(key, (4, 6), np.uint32)), KEY)
+    bits = RandomBits((4, 6), np.dtype(np.uint32)).reference(KEY)
+    for y, wanted in zip(found, f(bits), strict=True):
+        np.testing.assert_array_equal(y, wanted)
+    assert "random bits" in kinds
+
+
+@needs_compiler
+def test_a_normal_stores_no_bits() -> None:
+    """The radius is of the first half of them, the angle of the second."""
+    found, kinds = ran(lambda key: ge2.random.normal(key, (130, 6), np.float32), KEY)
+    np.testing.assert_allclose(
+        found, ge2.random.normal(KEY, (130, 6), np.float32), rtol=1e-5, atol=1e-6
+    )
+    assert "random bits" not in kinds
 
 
 @needs_compiler

@@ -1,29 +1,37 @@
-"""Rewrites for a GPU that ask which kernel is chosen: orders of sums at indices, loops and branches."""
+"""Rewrites for a GPU: orders of sums at indices, loops that are one kernel, random bits where they are read."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final, final
 
+import numpy as np
+
+from ge2.base.arrays import INT64
 from ge2.choice.choose import Candidate, Choice, choose
 from ge2.choice.problem import Problem, prefs
 from ge2.codegen.layout import plain
 from ge2.codegen.text import Operand
 from ge2.ir import (
+    ArrayType,
     Atom,
     Dims,
     Eqn,
     Graph,
+    Literal,
     Var,
     makers_of,
     without_dead_code,
 )
 from ge2.ops.graphs.loops import ScanLoop
-from ge2.ops.graphs.region import Resident
+from ge2.ops.graphs.region import Region, Resident, readers_of
 from ge2.ops.index import ScatterAdd
+from ge2.ops.random import Draw, RandomBits
+from ge2.ops.shape import Reshape, Slice
 from ge2.passes.context import NOTHING, Context
-from ge2.passes.indices import SumsAt, SumsInOrder, UpdateOrder, is_zero
+from ge2.passes.indices import SumsAt, SumsInOrder, UpdateOrder, in_order, is_zero, orientation
 from ge2.passes.loops import trim
 from ge2.targets.cuda.device import Caps
 from ge2.targets.cuda.emit.words import FAR
@@ -108,7 +116,7 @@ def is_worth(sums: Sequence[Eqn], times: int, caps: Caps) -> bool:
     alone = replace(eqn, op=SumsAt(eqn.op.axes, eqn.inputs[0].type.shape), inputs=eqn.inputs[1:])
     order, last = ordered(eqn)
     each, once, then = (
-        choose(Problem.of(e, "cuda", in_order), caps, prefs(), (family,)).candidates[0].seconds
+        choose(Problem.of(e, "cuda", lying), caps, prefs(), (family,)).candidates[0].seconds
         for e, family in zip((alone, order, last), SUMS, strict=True)
     )
     return None not in (each, once, then) and times * each > once + times * then  # type: ignore[operator]
@@ -274,7 +282,7 @@ class Sweep:
         outs = tuple(v for v in made if v in read or v in self.graph.outputs)
         whole = Graph(tuple(dict.fromkeys(given)), tuple(steps), outs)
         one = Eqn(Resident(whole, rows, self.rule.grid), whole.inputs, outs)
-        found = choose(Problem.of(one, "cuda", in_order), self.caps, prefs(), self.catalog)
+        found = choose(Problem.of(one, "cuda", lying), self.caps, prefs(), self.catalog)
         before = [c for e in steps if e in self.kept for c in self.kept[e].refused]
         return replace(found, refused=(*before, *found.refused))
 
@@ -291,7 +299,7 @@ def slower(choice: Choice) -> list[Candidate]:
     ]
 
 
-def in_order(role: str, i: int, a: Atom) -> Operand:
+def lying(role: str, i: int, a: Atom) -> Operand:
     """An array as it is before layouts are known."""
     return Operand(role, i, plain(a.type.shape).strides, value=a.type.weak)
 
@@ -314,3 +322,97 @@ def near(eqns: Sequence[Eqn], rule: Rule) -> list[int]:
             kept.add(n)
             needed.update(eqns[n].inputs)
     return sorted(kept)
+
+
+# -------- Random bits that only elementwise regions read are made there, element by element, and
+# never stored; so are parts of them, of leading axes. The bits are those of the whole stream.
+# It is for targets that make a number faster than they read one.
+
+
+Made = tuple[Eqn, int]  # random bits, and the element of them that an array begins with
+
+
+def drawn(graph: Graph) -> Graph:
+    """The graph with `draw` in its regions in place of `random_bits` before them."""
+    readers = readers_of(graph)
+    bits = [e for e in graph.eqns if isinstance(e.op, RandomBits) and e.inputs[0].type.ndim == 1]
+    makers: dict[Atom, Made] = {}
+    for e in bits:
+        found: dict[Atom, Made] = {v: (e, n) for v, n in parts_of(e, readers.get(e.outs[0], []))}
+        stored = {e.outs[0], *found}.intersection(graph.outputs)
+        if not stored and all(inner(r, v) for v in found for r in readers.get(v, [])):
+            makers |= found
+    gone = {e.outs[0] for e, _ in makers.values()}
+    words: dict[Atom, tuple[Var, Var]] = {}
+    eqns: list[Eqn] = []
+    for eqn in graph.eqns:
+        if eqn.outs and eqn.outs[0] in gone:
+            views = [view for n in (0, 1) for view in word(eqn, n)]
+            words[eqn.outs[0]] = views[1].outs[0], views[3].outs[0]
+            eqns += views
+        elif not (eqn.outs and eqn.outs[0] in makers):
+            for var in (a for a in eqn.inputs if isinstance(a, Var) and a in makers):
+                eqn = with_draw(eqn, var, makers[var], words[makers[var][0].outs[0]])
+            eqns.append(eqn)
+    return Graph(graph.inputs, tuple(eqns), graph.outputs, graph.consts) if gone else graph
+
+
+def parts_of(bits: Eqn, readers: Sequence[Eqn]) -> list[tuple[Var, int]]:
+    """The arrays that are read of random bits, and where each begins in the stream: parts of leading
+    axes, if nothing else reads the bits; else all of them.
+    """
+    (whole,) = bits.outs
+    found = [(e.outs[0], first_of(e)) for e in readers]
+    if found and all(first is not None for _, first in found):
+        return [(v, first) for v, first in found if first is not None]
+    return [(whole, 0)]
+
+
+def first_of(eqn: Eqn) -> int | None:
+    """The first element of a part whose elements lie one after another; None of anything else."""
+    op, shape = eqn.op, eqn.inputs[0].type.shape
+    if not isinstance(op, Slice) or any(step != 1 for step in op.step):
+        return None
+    cut = [a for a, n in enumerate(shape) if op.stop[a] - op.start[a] != n]
+    last = max(cut, default=0)
+    if any(op.stop[a] - op.start[a] != 1 for a in range(last)):
+        return None
+    return sum(start * math.prod(shape[a + 1 :]) for a, start in enumerate(op.start))
+
+
+def word(eqn: Eqn, n: int) -> tuple[Eqn, Eqn]:
+    """One word of a key, as views."""
+    (key,) = eqn.inputs
+    part, number = Slice((n,), (n + 1,), (1,)), Reshape(())
+    (one,) = part.infer(key.type)
+    (none,) = number.infer(one)
+    cut, scalar = Var(one), Var(none)
+    return Eqn(part, (key,), (cut,), eqn.source), Eqn(number, (cut,), (scalar,), eqn.source)
+
+
+def inner(eqn: Eqn, var: Atom) -> bool:
+    """True if a region reads the value once, in the order in which it is stored."""
+    op = eqn.op
+    if not isinstance(op, Region) or op.kind != "pointwise" or eqn.inputs.count(var) != 1:
+        return False
+    at = orientation(op, op.graph.inputs[eqn.inputs.index(var)])
+    return at is not None and in_order(at)
+
+
+def with_draw(eqn: Eqn, var: Var, made: Made, words: tuple[Var, Var]) -> Eqn:
+    """A region that is given the words of a key."""
+    op, i, (bits, first) = eqn.op, eqn.inputs.index(var), made
+    assert isinstance(op, Region)
+    assert isinstance(bits.op, RandomBits)
+    inside, given = op.graph, (Var(words[0].type), Var(words[1].type))
+    value = inside.inputs[i]
+    at = orientation(op, value)
+    assert at is not None
+    begin = (Literal(np.int64(first), ArrayType((), INT64)),) if first else ()
+    draw = Eqn(Draw(value.type.shape, bits.op.dtype), (*given, *begin), (value,), bits.source)
+    inputs = (*inside.inputs[:i], *given, *inside.inputs[i + 1 :])
+    whole = Graph(inputs, (draw, *inside.eqns), inside.outputs, inside.consts)
+    return replace(
+        eqn, op=replace(op, axes=(at, *op.axes), graph=whole),
+        inputs=(*eqn.inputs[:i], *words, *eqn.inputs[i + 1 :]),
+    )  # fmt: skip

@@ -15,6 +15,7 @@ from typing import final
 from ge2.codegen.axes import ALWAYS, Loop, Spec, Work, nest
 from ge2.codegen.kernel_values import Held, Param
 from ge2.codegen.text import Text, guard
+from ge2.ir import Literal
 from ge2.ops.random import Draw
 from ge2.targets.cuda.emit import CudaKernel, Fixed, prepared, words
 from ge2.targets.cuda.emit.region import Plain, Problem, Statements, tested
@@ -429,22 +430,17 @@ class Lanes:
         """The random bits of all of a thread's elements, where they are whole
         blocks, or parts of one.
         """
-        if (
-            w.y is None
-            or w.step is None
-            or w.step.eqn is None
-            or not isinstance(w.step.eqn.op, Draw)
-        ):
+        eqn = w.step.eqn if w.step is not None else None
+        if w.y is None or eqn is None or not isinstance(eqn.op, Draw):
             return []
-        axes, sizes = sorted(w.y.axes), self.problem.axes.sizes
-        if (
-            self.apart
-            or axes[-1:] != [self.lane]
-            or (len(axes) > 1 and sizes[self.lane] % self.pack)
-        ):
+        axes, sizes, words, begin = sorted(w.y.axes), self.problem.axes.sizes, w.xs[:2], w.xs[2:]
+        uneven = len(axes) > 1 and sizes[self.lane] % self.pack != 0
+        halfway = any(isinstance(x.leaf, Literal) and x.leaf.value.real % self.pack for x in begin)
+        if self.apart or axes[-1:] != [self.lane] or uneven or halfway:
             return []
-        name, key = f"{self.said.name(w.y)}_at", ", ".join(map(self.said.operand, w.xs))
-        some = f"ge2_random_some<{HELD[w.y.dtype]}, PACK>({key}, {self.places.among(axes)})"
+        name, key = f"{self.said.name(w.y)}_at", ", ".join(map(self.said.operand, words))
+        place = " + ".join([self.places.among(axes), *map(self.said.operand, begin)])
+        some = f"ge2_random_some<{HELD[w.y.dtype]}, PACK>({key}, {place})"
         self.said.drawn[w.y] = f"{name}.at[v]"
         return [Text(f"const auto {name} = {some};")]
 

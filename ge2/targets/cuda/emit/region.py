@@ -437,8 +437,8 @@ class Statements:
         if isinstance(op, Draw):
             if y in self.drawn:
                 return self.drawn[y]
-            place = self.places.among(sorted(y.axes), self.v)
-            return f"ge2_random_bits_{SUFFIX[op.dtype]}({', '.join(operands)}, {place})"
+            place = " + ".join([self.places.among(sorted(y.axes), self.v), *operands[2:]])
+            return f"ge2_random_bits_{SUFFIX[op.dtype]}({', '.join(operands[:2])}, {place})"
         if w in self.beside_one and not self.brief:
             return f"ge2_tanh_beside_one({operands[0]})"
         return (

@@ -328,8 +328,9 @@ class Reader:
         if isinstance(op, UpdateSlice):
             return self.updated(op, xs, at)
         if isinstance(op, Draw):
-            words = ", ".join(self.element(x, Index((), "0")) for x in xs)
-            return f"ge2_random_bits_{SUFFIX[op.dtype]}({words}, {at.number()})"
+            given = [self.element(x, Index((), "0")) for x in xs]
+            place = " + ".join([at.number(), *given[2:]])
+            return f"ge2_random_bits_{SUFFIX[op.dtype]}({', '.join(given[:2])}, {place})"
         operands = [self.element(x, at if x.type.shape else Index((), "0")) for x in xs]
         dtype, out = widened(xs[0].type.dtype), eqn.outs[0].type.dtype
         if op.retypes:
