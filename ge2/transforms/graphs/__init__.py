@@ -153,7 +153,7 @@ def vjp_graph(
     given are 1, known beforehand, and no inputs.
     """
     given = tuple(a.type.dtype in INEXACT for a in graph.outputs) if given is None else given
-    graph = smooth(graph)
+    graph = tidy(smooth(graph))
     graph, trace = fused(graph) if derive.fuses else graph, Trace("a derivative")
     with trace:
         active = active_values(graph, wanted) & needed_values(graph, given)
