@@ -366,3 +366,20 @@ def test_a_part_that_is_read_twice_has_one_cotangent():
     assert names.count("pad") == 10
     dx = np.random.default_rng(1).normal(size=x.shape)
     close(jvp(f, (x,), (dx,))[1], (grad(f)(x) * dx).sum())
+
+
+def test_the_cotangents_of_a_python_number_are_added_as_arrays():
+    """No iteration of a loop makes a Python number, and the last of them is one."""
+
+    def f(w, x):
+        y = x[0]
+        for i in range(10):
+            y = np.tanh(w * y) + x[i]
+        return np.sum(y)
+
+    x = np.random.default_rng(0).normal(size=(10, 3))
+    eqns = make_jaxpr(grad(f))(0.7, x).graph.eqns
+    assert [e.op.name for e in eqns if e.outs[0].type.weak] == ["convert_element_type"]
+    found = grad(f)(0.7, x)
+    assert type(found) is float
+    close(found, (f(0.7 + 1e-6, x) - f(0.7 - 1e-6, x)) / 2e-6)
