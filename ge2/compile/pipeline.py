@@ -49,6 +49,7 @@ from ge2.passes.linear_algebra import (
 )
 from ge2.passes.loops import sums_after
 from ge2.passes.loops.absorb_peeled import whole
+from ge2.passes.loops.parts import updates_added
 from ge2.passes.loops.products_outside import joined_products, products_outside
 from ge2.passes.loops.roll import roll
 from ge2.passes.loops.roll_offsets import roll_offsets
@@ -183,8 +184,8 @@ PIPELINES: Final[dict[str, tuple[Pass, ...]]] = {
         user_kernels, roll_offsets, *FIRST[1:], unpadded_updates, written_windows, thin_products, sorted_reads,
         order_statistics, joined_products, roll, whole, stack, unread_writes, products_outside, factors, in_double,
         little_first, scans_of_slices,
-        repeated_updates, split_edges, fuse, contractions, constants_late, writes, grounded, reads_first, with_copies,
-        views_first, checked_early,
+        updates_added, repeated_updates, split_edges, fuse, contractions, constants_late, writes, grounded,
+        reads_first, with_copies, views_first, checked_early,
     ),
     "cuda": (
         *FIRST, sorted_reads, few_ranks, order_statistics, online_sums, narrow_operands, half_results, fp8_products,

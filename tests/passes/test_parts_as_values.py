@@ -14,8 +14,9 @@ from ge2.ir import Graph, verify
 from ge2.ops.index import UpdateSlice
 from ge2.ops.shape import Pad
 from ge2.passes import TIDY
-from ge2.passes.context import NOTHING, run
-from ge2.passes.loops.parts import parts_as_values
+from ge2.passes.context import NOTHING, Context, run
+from ge2.passes.loops.parts import parts_as_values, updates_added
+from tests.passes import graphs
 
 rng = np.random.default_rng(0)
 
@@ -178,3 +179,84 @@ def test_an_array_that_is_read_after_each_step_stays() -> None:
         return y
 
     assert names(after(f, rng.normal(size=(3, 50)))).count("pad") == 20
+
+
+# ----------------------------------------------------------------------------------- updates added
+
+ZEROS = "z:f64[5,2] = broadcast_in_dim[dims=() shape=(5, 2)] 0.0:f64[]"
+
+
+def test_updates_are_added_to_the_array_itself() -> None:
+    text = f"""{{ lambda ; x:f64[5,2] u:f64[2] v:f64[2] i:i64[] j:i64[]. let
+        {ZEROS}
+        a:f64[5,2] = scatter_add[axes=(0,)] z u i
+        b:f64[5,2] = scatter_add[axes=(0,)] a v j
+        y:f64[5,2] = add x b
+      in (y,) }}"""
+    assert graphs.after(updates_added, text) == graphs.lines("""
+        f:f64[5,2] = scatter_add[axes=(0,)] a b d
+        g:f64[5,2] = scatter_add[axes=(0,)] f c e
+        in (g,) }
+    """)
+
+
+def test_both_operands_may_be_updates() -> None:
+    text = f"""{{ lambda ; u:f64[2] v:f64[2] i:i64[] j:i64[]. let
+        {ZEROS}
+        a:f64[5,2] = scatter_add[axes=(0,)] z u i
+        b:f64[5,2] = scatter_add[axes=(0,)] z v j
+        y:f64[5,2] = add a b
+      in (y,) }}"""
+    assert graphs.after(updates_added, text) == graphs.lines("""
+        e:f64[5,2] = broadcast_in_dim[dims=() shape=(5, 2)] 0.0:f64[]
+        f:f64[5,2] = scatter_add[axes=(0,)] e b d
+        g:f64[5,2] = scatter_add[axes=(0,)] f a c
+        in (g,) }
+    """)
+
+
+@pytest.mark.parametrize(
+    "equations",
+    [
+        "a:f64[5,2] = scatter_add[axes=(0,)] x u i; y:f64[5,2] = add x a",  # of no zeros
+        f"{ZEROS}; a:f64[5,2] = scatter_add[axes=(0,)] z u i; b:f64[5,2] = add x a; y:f64[5,2] = mul a b",
+        f"{ZEROS}; a:f64[5,2] = scatter_add[axes=(0,)] z u i; y:f64[5,2] = add a a",
+    ],
+)
+def test_updates_that_are_read_otherwise_stay(equations: str) -> None:
+    lines = "\n".join(equations.split("; "))
+    before = graphs.graph(f"{{ lambda ; x:f64[5,2] u:f64[2] i:i64[]. let {lines} in (y,) }}")
+    assert updates_added(before) == before
+
+
+@pytest.mark.parametrize("loop", ["scan", "fori", "python"])
+def test_a_loop_that_reads_at_traced_places_adds_where_it_read(loop: str) -> None:
+    x, w, at = rng.normal(size=(40, 3)), rng.normal(size=3), rng.integers(0, 40, 60)
+
+    def f(x: Any, w: Any, at: Any) -> Any:
+        step = lambda h, i: np.tanh(h * w + x[i] * x[-i])  # noqa: E731
+        if loop == "scan":
+            return np.sum(ge2.lax.scan(lambda h, i: (step(h, i), None), w, at)[0])
+        if loop == "fori":
+            return np.sum(ge2.lax.fori_loop(0, 60, lambda i, h: step(h, at[i]), w))
+        h = w
+        for i in range(60):
+            h = step(h, at[i])
+        return np.sum(h)
+
+    graph = rewritten(ge2.make_jaxpr(ge2.grad(f, argnums=(0, 1)))(x, w, at).graph, "c")
+    bodies = [g for e in graph.eqns if e.op.name == "scan" for g in e.op.graphs()]  # type: ignore[attr-defined]
+    inner = [rewritten(g, "c", Context(body=True)) for g in bodies]
+    assert any("scatter_add" in names(g) for g in inner)
+    assert not [
+        v
+        for g in inner
+        for e in g.eqns
+        for v in e.outs
+        if e.op.name == "add" and v.type.shape == x.shape
+    ]
+    found = ge2.jit(ge2.grad(f, argnums=(0, 1)))(x, w, at)
+    with ge2.disable_jit():
+        wanted = ge2.grad(f, argnums=(0, 1))(x, w, at)
+    for y, wanted_y in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(y, wanted_y, rtol=1e-9, atol=1e-12)

@@ -130,8 +130,8 @@ def test_the_pipelines_are_lists_of_names():
         "c": f"user_kernels roll_offsets attention {tidy} unpadded_updates written_windows thin_products sorted_reads"
         " order_statistics joined_products roll whole stack unread_writes products_outside factors in_double"
         " little_first scans_of_slices"
-        " repeated_updates split_edges fuse contractions constants_late writes grounded reads_first with_copies"
-        " views_first checked_early",
+        " updates_added repeated_updates split_edges fuse contractions constants_late writes grounded reads_first"
+        " with_copies views_first checked_early",
         "cuda": f"user_kernels attention {tidy} sorted_reads few_ranks order_statistics online_sums"
         " narrow_operands half_results fp8_products unpadded_updates written_windows same_axes recompute tiny_products"
         " mirrored short_sums joined_products shared_orders roll whole stack stack_all"

@@ -37,7 +37,7 @@ from ge2.ir import (
     without_dead_code,
 )
 from ge2.ops.elementwise import ADD
-from ge2.ops.index import UpdateSlice
+from ge2.ops.index import ScatterAdd, UpdateSlice
 from ge2.ops.shape import BroadcastInDim, Concatenate, Pad, Reshape, Slice
 from ge2.passes.context import Context
 from ge2.passes.simplify import simplify
@@ -335,3 +335,46 @@ def cut(box: Box) -> Slice:
 
 def size(box: Box) -> int:
     return math.prod(n for _, n in box)
+
+
+# -------- A sum of an array and of updates among zeros adds the updates to the array. Of the places only
+# the run knows more, as of `x[i]` in a loop: its derivative adds to a row, in C where the array is.
+#
+# add x (scatter_add zeros u i)  ->  scatter_add x u i
+
+
+def updates_added(graph: Graph) -> Graph:
+    """The graph without arrays of zeros with updates that are only added to another."""
+    if not any(e.op == ADD and not e.outs[0].type.weak for e in graph.eqns):
+        return graph
+    makers = makers_of(graph)
+    if not any(isinstance(e.op, ScatterAdd) and is_zeros(e.inputs[0], makers) for e in graph.eqns):
+        return graph
+    uses = Counter[Atom](a for e in graph.eqns for a in e.inputs if type(a) is Var)
+    uses.update(a for a in graph.outputs if type(a) is Var)
+    eqns = list[Eqn]()
+    for eqn in graph.eqns:
+        found = [updates(a, makers, uses) for a in eqn.inputs] if eqn.op == ADD else []
+        at = next((k for k, chain in enumerate(found) if chain), None)
+        if at is None:
+            eqns.append(eqn)
+            continue
+        x = eqn.inputs[1 - at]
+        for n, update in enumerate(found[at], 1):
+            last = n == len(found[at])
+            out = eqn.outs[0] if last else Var(eqn.outs[0].type)
+            eqns.append(Eqn(update.op, (x, *update.inputs[1:]), (out,), update.source))
+            makers[out] = eqns[-1]
+            x = out
+    return without_dead_code(Graph(graph.inputs, tuple(eqns), graph.outputs, graph.consts))
+
+
+def updates(x: Atom, makers: Mapping[Atom, Eqn], uses: Mapping[Atom, int]) -> list[Eqn]:
+    """The updates of zeros, the first one first, that make an array which is read once; none if that
+    is made otherwise.
+    """
+    chain = list[Eqn]()
+    while uses[x] == 1 and (eqn := makers.get(x)) is not None and isinstance(eqn.op, ScatterAdd):
+        chain.append(eqn)
+        x = eqn.inputs[0]
+    return chain[::-1] if chain and is_zeros(x, makers) else []
