@@ -209,8 +209,8 @@ def test_both_operands_may_be_updates() -> None:
       in (y,) }}"""
     assert graphs.after(updates_added, text) == graphs.lines("""
         e:f64[5,2] = broadcast_in_dim[dims=() shape=(5, 2)] 0.0:f64[]
-        f:f64[5,2] = scatter_add[axes=(0,)] e b d
-        g:f64[5,2] = scatter_add[axes=(0,)] f a c
+        f:f64[5,2] = scatter_add[axes=(0,)] e a c
+        g:f64[5,2] = scatter_add[axes=(0,)] f b d
         in (g,) }
     """)
 
@@ -227,6 +227,20 @@ def test_updates_that_are_read_otherwise_stay(equations: str) -> None:
     lines = "\n".join(equations.split("; "))
     before = graphs.graph(f"{{ lambda ; x:f64[5,2] u:f64[2] i:i64[]. let {lines} in (y,) }}")
     assert updates_added(before) == before
+
+
+def test_what_is_one_kernel_with_the_sum_stays() -> None:
+    """The gradient of a cross entropy: rows are made, and folded, as they are added to."""
+    text = f"""{{ lambda ; x:f64[5,2] u:f64[2] i:i64[]. let
+        {ZEROS}
+        e:f64[5,2] = exp x
+        a:f64[5,2] = scatter_add[axes=(0,)] z u i
+        y:f64[5,2] = add e a
+      in (y,) }}"""
+    assert updates_added(graphs.graph(text)) == graphs.graph(text)
+    read = text.replace("exp x", "neg x").replace("add e a", "add x a; w:f64[5,2] = mul y e")
+    read = read.replace("; ", "\n        ").replace("in (y,)", "in (w,)")
+    assert updates_added(graphs.graph(read)) == graphs.graph(read)
 
 
 @pytest.mark.parametrize("loop", ["scan", "fori", "python"])

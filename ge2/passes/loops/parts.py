@@ -37,7 +37,12 @@ from ge2.ir import (
     without_dead_code,
 )
 from ge2.ops.elementwise import ADD
+from ge2.ops.graphs.loops import RepeatLoop, ScanLoop
+from ge2.ops.graphs.region import readers_of
+from ge2.ops.graphs.while_loop import WhileLoop
 from ge2.ops.index import ScatterAdd, UpdateSlice
+from ge2.ops.pointlike import Pointlike
+from ge2.ops.reduce import Reduce
 from ge2.ops.shape import BroadcastInDim, Concatenate, Pad, Reshape, Slice
 from ge2.passes.context import Context
 from ge2.passes.simplify import simplify
@@ -341,40 +346,85 @@ def size(box: Box) -> int:
 # the run knows more, as of `x[i]` in a loop: its derivative adds to a row, in C where the array is.
 #
 # add x (scatter_add zeros u i)  ->  scatter_add x u i
+#
+# What would be one kernel with the sum stays: it makes the array, or reads it, as it goes.
+
+
+IN_MEMORY = (ScatterAdd, UpdateSlice, ScanLoop, RepeatLoop, WhileLoop)
 
 
 def updates_added(graph: Graph) -> Graph:
     """The graph without arrays of zeros with updates that are only added to another."""
-    if not any(e.op == ADD and not e.outs[0].type.weak for e in graph.eqns):
+    if not any(isinstance(e.op, ScatterAdd) for e in graph.eqns):
         return graph
-    makers = makers_of(graph)
-    if not any(isinstance(e.op, ScatterAdd) and is_zeros(e.inputs[0], makers) for e in graph.eqns):
-        return graph
-    uses = Counter[Atom](a for e in graph.eqns for a in e.inputs if type(a) is Var)
-    uses.update(a for a in graph.outputs if type(a) is Var)
-    eqns = list[Eqn]()
+    found = Updates(graph)
     for eqn in graph.eqns:
-        found = [updates(a, makers, uses) for a in eqn.inputs] if eqn.op == ADD else []
-        at = next((k for k, chain in enumerate(found) if chain), None)
-        if at is None:
-            eqns.append(eqn)
-            continue
-        x = eqn.inputs[1 - at]
-        for n, update in enumerate(found[at], 1):
-            last = n == len(found[at])
-            out = eqn.outs[0] if last else Var(eqn.outs[0].type)
-            eqns.append(Eqn(update.op, (x, *update.inputs[1:]), (out,), update.source))
-            makers[out] = eqns[-1]
-            x = out
-    return without_dead_code(Graph(graph.inputs, tuple(eqns), graph.outputs, graph.consts))
+        found.take(eqn)
+    return without_dead_code(Graph(graph.inputs, tuple(found.eqns), graph.outputs, graph.consts))
 
 
-def updates(x: Atom, makers: Mapping[Atom, Eqn], uses: Mapping[Atom, int]) -> list[Eqn]:
-    """The updates of zeros, the first one first, that make an array which is read once; none if that
-    is made otherwise.
-    """
-    chain = list[Eqn]()
-    while uses[x] == 1 and (eqn := makers.get(x)) is not None and isinstance(eqn.op, ScatterAdd):
-        chain.append(eqn)
-        x = eqn.inputs[0]
-    return chain[::-1] if chain and is_zeros(x, makers) else []
+@final
+class Updates:
+    """The equations so far, and which of the arrays that are read once are updates of zeros."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.makers, self.readers = makers_of(graph), readers_of(graph)
+        self.returned = {*graph.outputs}
+        self.found = set[Atom]()
+        self.eqns = list[Eqn]()
+
+    def take(self, eqn: Eqn) -> None:
+        if eqn.op == ADD and eqn.inputs[0] is not eqn.inputs[1]:
+            # the one that was added last is short
+            for x, y in (eqn.inputs, eqn.inputs[::-1]):
+                if y in self.found and self.in_memory(eqn, x):
+                    self.move(self.chain(y), x, eqn)
+                    return
+        self.record(eqn)
+
+    def record(self, eqn: Eqn) -> None:
+        self.eqns.append(eqn)
+        self.makers.update(dict.fromkeys(eqn.outs, eqn))
+        if isinstance(eqn.op, ScatterAdd) and self.begins(eqn.inputs[0]) and self.is_part(eqn):
+            self.found.add(eqn.outs[0])
+
+    def begins(self, x: Atom) -> bool:
+        return x in self.found or is_zeros(x, self.makers)
+
+    def is_part(self, eqn: Eqn) -> bool:
+        """True if a single equation reads what one makes."""
+        (y,) = eqn.outs
+        return len(self.readers.get(y, ())) == 1 and y not in self.returned
+
+    def chain(self, x: Atom) -> list[Eqn]:
+        """The updates that make an array of zeros, the first one first."""
+        chain = [self.makers[x]]
+        while chain[-1].inputs[0] in self.found:
+            chain.append(self.makers[chain[-1].inputs[0]])
+        return chain[::-1]
+
+    def move(self, chain: Sequence[Eqn], x: Atom, eqn: Eqn) -> None:
+        """Adds the updates to an array, in place of a sum of both."""
+        for n, each in enumerate(chain, 1):
+            y = eqn.outs[0] if n == len(chain) else Var(x.type)
+            self.readers.setdefault(y, [eqn])
+            self.record(Eqn(each.op, (x, *each.inputs[1:]), (y,), each.source))
+            x = y
+
+    def in_memory(self, eqn: Eqn, x: Atom) -> bool:
+        """True if neither an array nor its sum with updates is part of elementwise work."""
+        maker, (y,) = self.makers.get(x), eqn.outs
+        if x in self.found:
+            return True
+        made = maker is None or isinstance(maker.op, IN_MEMORY) or is_zeros(x, self.makers)
+        return made and all(
+            not isinstance(e.op, Pointlike | Reduce)
+            or (e.op == ADD and any(self.updates(a) for a in e.inputs if a is not y))
+            for e in self.readers.get(y, ())
+        )
+
+    def updates(self, x: Atom) -> bool:
+        """True of updates of zeros, which may come later."""
+        while (eqn := self.makers.get(x)) is not None and isinstance(eqn.op, ScatterAdd):
+            x = eqn.inputs[0]
+        return is_zeros(x, self.makers)
