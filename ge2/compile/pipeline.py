@@ -181,8 +181,8 @@ FIRST: Final[tuple[Pass, ...]] = (user_kernels, attention, *TIDY)
 PIPELINES: Final[dict[str, tuple[Pass, ...]]] = {
     "reference": (roll_offsets, *TIDY, roll, whole, stack, fuse),
     "c": (
-        user_kernels, roll_offsets, *FIRST[1:], unpadded_updates, written_windows, thin_products, sorted_reads,
-        order_statistics, joined_products, roll, whole, stack, unread_writes, products_outside, factors, in_double,
+        user_kernels, roll_offsets, *FIRST[1:], unpadded_updates, written_windows, sorted_reads, order_statistics,
+        joined_products, roll, whole, stack, unread_writes, products_outside, thin_products, factors, in_double,
         little_first, scans_of_slices,
         updates_added, repeated_updates, split_edges, fuse, contractions, constants_late, writes, grounded,
         reads_first, with_copies, views_first, checked_early,
@@ -203,7 +203,7 @@ PIPELINES: Final[dict[str, tuple[Pass, ...]]] = {
 LIMITED: Final[dict[str, tuple[Pass, ...]]] = {
     "reference": (whole, stack, fuse),
     "c": (
-        thin_products, sorted_reads, order_statistics, whole, stack, in_double, little_first, scans_of_slices,
+        sorted_reads, order_statistics, whole, stack, thin_products, in_double, little_first, scans_of_slices,
         split_edges, fuse, constants_late, writes, grounded, reads_first, with_copies, views_first, checked_early,
     ),
     "cuda": (
