@@ -48,6 +48,7 @@ from ge2.passes.linear_algebra import (
 )
 from ge2.passes.loops import sums_after
 from ge2.passes.loops.absorb_peeled import whole
+from ge2.passes.loops.parts import updates_added
 from ge2.passes.loops.products_outside import joined_products, products_outside
 from ge2.passes.loops.roll import roll
 from ge2.passes.loops.roll_offsets import roll_offsets
@@ -186,11 +187,11 @@ FIRST: Final[tuple[Pass, ...]] = (user_kernels, attention, *TIDY)
 PIPELINES: Final[dict[str, tuple[Pass, ...]]] = {
     "reference": (roll_offsets, *TIDY, roll, whole, stack, fuse),
     "c": (
-        user_kernels, roll_offsets, *FIRST[1:], unpadded_updates, written_windows, thin_products, sorted_reads,
-        order_statistics, joined_products, roll, whole, stack, unread_writes, products_outside, factors, in_double,
+        user_kernels, roll_offsets, *FIRST[1:], unpadded_updates, written_windows, sorted_reads, order_statistics,
+        joined_products, roll, whole, stack, unread_writes, products_outside, thin_products, factors, in_double,
         little_first, scans_of_slices,
-        repeated_updates, split_edges, fuse, contractions, constants_late, writes, grounded, reads_first, with_copies,
-        views_first, checked_early,
+        updates_added, repeated_updates, split_edges, fuse, contractions, constants_late, writes, grounded,
+        reads_first, with_copies, views_first, checked_early,
     ),
     "cuda": (
         *FIRST, sorted_reads, few_ranks, order_statistics, online_sums, narrow_operands, half_results, fp8_products,
@@ -208,7 +209,7 @@ PIPELINES: Final[dict[str, tuple[Pass, ...]]] = {
 LIMITED: Final[dict[str, tuple[Pass, ...]]] = {
     "reference": (whole, stack, fuse),
     "c": (
-        thin_products, sorted_reads, order_statistics, whole, stack, in_double, little_first, scans_of_slices,
+        sorted_reads, order_statistics, whole, stack, thin_products, in_double, little_first, scans_of_slices,
         split_edges, fuse, constants_late, writes, grounded, reads_first, with_copies, views_first, checked_early,
     ),
     "cuda": (

@@ -22,6 +22,7 @@ from ge2.passes.indices import Wrap as Wrap
 from ge2.passes.linear_algebra import Lu as Lu
 from ge2.passes.linear_algebra import LuSolve as LuSolve
 from ge2.passes.loops import trim
+from ge2.passes.loops.parts import parts_as_values
 from ge2.passes.simplify import inline, simplify, strong
 from ge2.passes.take_to_mask import Index as Index
 from ge2.passes.take_to_mask import join, match
@@ -53,6 +54,7 @@ TIDY: tuple[Pass, ...] = (
     inline,
     trim,
     simplify,
+    parts_as_values,
     forward_writes,
     fold,
     match,

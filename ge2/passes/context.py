@@ -247,7 +247,7 @@ class Tuning:
     of that many lines, at least, or of so many updates of each, at most;
     `statistics`: elements of a sorted line up to which they are selected, and nothing is sorted.
     `joined`: parts among zeros whose sum is an array of them side by side; two that are not all of it
-    are as well added.
+    are as well added. `parts`: sums of an array and a part of it that are worth a value for each part.
     `sliced`: columns at most of an array of which single ones are computed. `turned`: elements of a
     region, at least, that reads a small array across, which is turned before it. `windowed`: instructions, at
     most, that are computed again for windows of a value: so many take as long as 8 bytes from memory;
@@ -284,6 +284,7 @@ class Tuning:
     row_sums: tuple[int, int, int] = (48 << 10, 256, 1 << 11)
     statistics: int = 16
     joined: int = 3
+    parts: int = 8
     sliced: int = 8
     turned: int = 1 << 24
     windowed: int = 40

@@ -45,6 +45,11 @@ def test_parts_in_any_order_and_with_gaps():
     assert "pad" not in names
 
 
+def test_rows_that_are_read_twice():
+    names = joined(reading(0, 1, 1, 2, 0, 3), X)
+    assert (names.count("concatenate"), names.count("pad")) == (1, 0)
+
+
 def test_columns():
     names = joined(reading(*((slice(None), slice(i, i + 1)) for i in range(3))), X)
     assert names.count("concatenate") == 1
@@ -76,7 +81,6 @@ def test_something_else_is_added_too():
         (slice(0, 4), slice(5, 8)),  # few
         (slice(0, 8, 2), slice(1, 8, 2), slice(0, 1)),  # with steps
         (0, (slice(None), slice(0, 1)), 1),  # along two axes
-        (0, 1, 1, 2),
     ],
 )
 def test_what_is_not_side_by_side_stays(parts):

@@ -122,16 +122,17 @@ def test_other_indices_are_left_alone():
 
 
 def test_the_pipelines_are_lists_of_names():
-    tidy = "strong counted inline trim simplify forward_writes fold match join"
+    tidy = "strong counted inline trim simplify parts_as_values forward_writes fold match join"
     assert {
         target: " ".join(step.__name__ for step in each) for target, each in PIPELINES.items()
     } == {
         "reference": f"roll_offsets {tidy} roll whole stack fuse",
-        "c": f"user_kernels roll_offsets attention {tidy} unpadded_updates written_windows thin_products sorted_reads"
-        " order_statistics joined_products roll whole stack unread_writes products_outside factors in_double"
+        "c": f"user_kernels roll_offsets attention {tidy} unpadded_updates written_windows sorted_reads"
+        " order_statistics joined_products roll whole stack unread_writes products_outside thin_products factors"
+        " in_double"
         " little_first scans_of_slices"
-        " repeated_updates split_edges fuse contractions constants_late writes grounded reads_first with_copies"
-        " views_first checked_early",
+        " updates_added repeated_updates split_edges fuse contractions constants_late writes grounded reads_first"
+        " with_copies views_first checked_early",
         "cuda": f"user_kernels attention {tidy} sorted_reads few_ranks order_statistics online_sums"
         " narrow_operands half_results fp8_products unpadded_updates written_windows same_axes recompute tiny_products"
         " mirrored short_sums joined_products shared_orders roll whole stack stack_all"

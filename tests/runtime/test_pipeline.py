@@ -93,11 +93,21 @@ def twice(x: Any) -> Any:
     return y, y, x, x.T
 
 
+def read_by_numbers(x: Any, numbers: Any) -> Any:
+    """The derivative of a loop that reads rows whose numbers only the run knows."""
+
+    def loss(x: Any) -> Any:
+        return np.sum(lax.scan(lambda h, i: (np.tanh(h * x[i]), h), x[0], numbers)[1])
+
+    return ge2.grad(loss)(x)
+
+
 PROGRAMS: dict[str, dict[str, tuple[Any, ...]]] = {
     "c": {
         "strong": (branched, X, 3), "counted": (picked, X, INDEX), "writes": (filled, X),
         "grounded": (rounds, X), "with_copies": (swapped, X, X + 1), "views_first": (written, X, INDEX),
         "checked_early": (written, X, INDEX), "reads_first": (read_later, X), "scans_of_slices": (exclusive, X),
+        "updates_added": (read_by_numbers, X, INDEX),
     },
     "shim": {
         "counted": (picked, X, INDEX), "contractions": (layer, X, W), "indexed": (compared, X, INDEX),

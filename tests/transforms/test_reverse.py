@@ -350,3 +350,36 @@ def test_three_gradients_of_fifteen_equations_are_at_most_300():
 def test_the_gradient_of_a_sum_has_no_needless_equations():
     found = make_jaxpr(grad(lambda x: np.sum(np.sin(x) * 1.0)))(np.ones(3))
     assert [e.op.name for e in found.graph.eqns] == ["cos"]
+
+
+def test_a_part_that_is_read_twice_has_one_cotangent():
+    """Each would else be padded with zeros to the whole."""
+
+    def f(x):
+        y = 0.0
+        for i in range(10):
+            y = np.tanh(y + x[i]) * x[i]
+        return np.sum(y)
+
+    x = np.random.default_rng(0).normal(size=(10, 3))
+    names = [e.op.name for e in make_jaxpr(grad(f))(x).graph.eqns]
+    assert names.count("pad") == 10
+    dx = np.random.default_rng(1).normal(size=x.shape)
+    close(jvp(f, (x,), (dx,))[1], (grad(f)(x) * dx).sum())
+
+
+def test_the_cotangents_of_a_python_number_are_added_as_arrays():
+    """No iteration of a loop makes a Python number, and the last of them is one."""
+
+    def f(w, x):
+        y = x[0]
+        for i in range(10):
+            y = np.tanh(w * y) + x[i]
+        return np.sum(y)
+
+    x = np.random.default_rng(0).normal(size=(10, 3))
+    eqns = make_jaxpr(grad(f))(0.7, x).graph.eqns
+    assert [e.op.name for e in eqns if e.outs[0].type.weak] == ["convert_element_type"]
+    found = grad(f)(0.7, x)
+    assert type(found) is float
+    close(found, (f(0.7 + 1e-6, x) - f(0.7 - 1e-6, x)) / 2e-6)

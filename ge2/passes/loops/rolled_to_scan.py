@@ -60,32 +60,46 @@ class Row:
 
 
 def along_first(graph: Graph, fewest: int) -> Graph:
-    """The graph where many parts of one index along another axis are rows of the array turned."""
-    places = [
-        (e.inputs[0], thin(e.op, e.inputs[0].type.shape))
-        for e in graph.eqns
-        if isinstance(e.op, Slice)
-    ]
-    many = {place for place, count in Counter(places).items() if count >= fewest and place[1] > 0}
+    """The graph where many parts of one index along another axis are rows of the array turned, and
+    blocks along the first axis are rows of the array cut into blocks.
+    """
+    places = {e: place_of(e) for e in graph.eqns if isinstance(e.op, Slice)}
+    counts = Counter(place for place in places.values() if place is not None)
+    many = {place for place, count in counts.items() if count >= fewest}
     if not many:
         return graph
-    turned: dict[tuple[Atom, int], Var] = {}
+    turned: dict[tuple[Atom, int, int], Var] = {}
     eqns: list[Eqn] = []
     for eqn in graph.eqns:
-        place = isinstance(eqn.op, Slice) and (
-            eqn.inputs[0],
-            thin(eqn.op, eqn.inputs[0].type.shape),
-        )
-        if not place or place not in many:
+        place = places.get(eqn)
+        if place is None or place not in many:
             eqns.append(eqn)
             continue
-        (base, axis), at = place, eqn.op.start[place[1]]  # type: ignore[attr-defined]
+        (base, axis, n), start = place, eqn.op.start  # type: ignore[attr-defined]
         if place not in turned:
-            order = (axis, *(i for i in range(base.type.ndim) if i != axis))
-            turned[place] = Var(base.type.with_shape(tuple(base.type.shape[i] for i in order)))
-            eqns.append(Eqn(Transpose(order), (base,), (turned[place],), eqn.source))
-        eqns += row(turned[place], at, eqn.outs[0], eqn.source)
+            shape = base.type.shape
+            order = (axis, *(i for i in range(len(shape)) if i != axis))
+            cut = Transpose(order) if axis else Reshape((shape[0] // n, n, *shape[1:]))
+            turned[place] = applied(eqns, cut, base, source=eqn.source)
+        eqns += row(turned[place], start[axis] // n, eqn.outs[0], eqn.source)
     return Graph(graph.inputs, tuple(eqns), graph.outputs, graph.consts)
+
+
+def place_of(eqn: Eqn) -> tuple[Atom, int, int] | None:
+    """The array of a slice, the axis along which it is a block, and of how many elements: one along
+    another axis than the first, more of them along the first.
+    """
+    op, (x,) = eqn.op, eqn.inputs
+    assert isinstance(op, Slice)
+    axis = thin(op, x.type.shape)
+    if axis > 0:
+        return x, axis, 1
+    if axis < 0 and x.type.shape:
+        (n, *inner), (all_of_it, *whole) = eqn.outs[0].type.shape, x.type.shape
+        even = 1 < n < all_of_it and op.start[0] % n == all_of_it % n == 0 and set(op.step) == {1}
+        if even and inner == whole:
+            return x, 0, n
+    return None
 
 
 def thin(op: Slice, shape: Dims) -> int:

@@ -153,7 +153,7 @@ def vjp_graph(
     given are 1, known beforehand, and no inputs.
     """
     given = tuple(a.type.dtype in INEXACT for a in graph.outputs) if given is None else given
-    graph = smooth(graph)
+    graph = tidy(smooth(graph))
     graph, trace = fused(graph) if derive.fuses else graph, Trace("a derivative")
     with trace:
         active = active_values(graph, wanted) & needed_values(graph, given)
@@ -232,7 +232,7 @@ def pull_back(trace: Trace, eqn: Eqn, cts: Cotangents, active: set[Atom]) -> Non
     trace.source = eqn.source
     ys = [Tracer(trace, v) for v in eqn.outs]
     xs = [Tracer(trace, a) for a in eqn.inputs]
-    given = [cts.found.pop(v, None) for v in eqn.outs]
+    given = [cts.pop(v) for v in eqn.outs]
     with blamed(eqn):
         found = entries(eqn.op.vjp(given, ys, xs, wanted), len(xs), eqn.op, "vjp")
     for atom, ct, want in zip(eqn.inputs, found, wanted, strict=True):
@@ -264,13 +264,19 @@ class Cotangents:
                     f"the derivative of {eqn and eqn.op} gives {t} for {atom.type}",
                     where=eqn and eqn.source,
                 )
-            ct = ct.cast(atom.type.dtype, atom.type.weak)
+            if not atom.type.weak:  # a Python number once all is added, which a loop cannot make
+                ct = ct.cast(t.dtype, False)
         if isinstance(atom, Var):
             before = self.found.get(atom)
             self.found[atom] = ct if before is None else before + ct
 
+    def pop(self, var: Var) -> Any:
+        """The cotangent of a value, to which nothing is added any more; None for zero."""
+        ct = self.found.pop(var, None)
+        return ct if ct is None or ct.type.weak == var.type.weak else ct.cast(ct.type.dtype, True)
+
     def get(self, var: Var) -> Any:
-        ct = self.found.get(var)
+        ct = self.pop(var)
         return self.trace.lift(zero(var.type)) if ct is None else ct
 
 

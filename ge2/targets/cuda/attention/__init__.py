@@ -26,9 +26,8 @@ from ge2.passes.indices import in_order, orientation
 from ge2.targets.cuda.emit import CudaKernel, Fixed
 from ge2.targets.cuda.emit.columnwise import Lanes
 from ge2.targets.cuda.emit.region import Problem, mentions, unrolled
-from ge2.targets.cuda.emit.scan_blocks import cleared
 from ge2.targets.cuda.emit.special_reductions import Kernels
-from ge2.targets.cuda.emit.views import Stage
+from ge2.targets.cuda.emit.views import Stage, cleared
 from ge2.targets.cuda.emit.words import STORED, SUFFIX, label
 from ge2.targets.cuda.launch import Tiles
 from ge2.targets.cuda.limits import Chip

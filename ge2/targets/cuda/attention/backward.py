@@ -24,8 +24,8 @@ from ge2.targets.cuda.attention import (
     in_cache,
 )
 from ge2.targets.cuda.emit import CudaKernel, Fixed
-from ge2.targets.cuda.emit.scan_blocks import cleared
 from ge2.targets.cuda.emit.special_reductions import Kernels
+from ge2.targets.cuda.emit.views import cleared
 from ge2.targets.cuda.emit.words import STORED, SUFFIX
 from ge2.targets.cuda.launch import Tiles
 from ge2.targets.cuda.limits import Chip

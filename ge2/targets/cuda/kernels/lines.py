@@ -20,8 +20,8 @@ from ge2.ops.sort import ArgSort, Sort, TopK
 from ge2.passes.reads import FirstRanks, OrderStatistics
 from ge2.targets.cuda.device import Caps
 from ge2.targets.cuda.emit import CudaKernel, Fixed
-from ge2.targets.cuda.emit.scan_blocks import Access, Scanned
 from ge2.targets.cuda.emit.special_reductions import Kernels
+from ge2.targets.cuda.emit.views import Access, Scanned
 from ge2.targets.cuda.emit.words import SUFFIX, power
 from ge2.targets.cuda.kernels.generated import NOTHING, CudaWays, Operands, filling
 from ge2.targets.cuda.kernels.moves import OVER, Grid, far, lettered
