@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
-from ge2.codegen.axes import Home, Loop, Work, homes, nest
+from ge2.codegen.axes import Loop, Work, nest
 from ge2.codegen.kernel_values import Held, Param, Ranges, Tiling, Values
-from ge2.codegen.layout import is_small_copy
+from ge2.codegen.layout import Home, homes, is_small_copy
 from ge2.codegen.text import (
     ALONE,
     Argument,
