@@ -450,8 +450,9 @@ class Axes:
         few = size * itemsize < tuning.rows if short in folded else 1 < size < tuning.few
         if full or not few or not any(w.is_function and short in w.axes for w in works):
             return None
-        others = [a for a in self.sizes if a != short and a not in folded]
-        found = [a for a in others if 2 * self.sizes[a] >= tuning.lanes and self.is_near(a, tuning)]
+        first = min(self.sizes)  # the text of a kernel does not know how many rows a batch has
+        long = [a for a, n in self.sizes.items() if a == first or 2 * n >= tuning.lanes]
+        found = [a for a in long if a not in {short, *folded} and self.is_near(a, tuning)]
         return found[-1] if found and not self.is_around(found[-1], folded, tuning) else None
 
     def is_near(self, a: int, tuning: Nests) -> bool:
