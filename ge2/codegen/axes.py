@@ -373,8 +373,8 @@ class Axes:
         self.constant = frozenset(a for a in axes if self.sizes[a] <= tuning.short and a != axes[0])
         few = whole and math.prod(self.sizes[a] for a in whole) <= tuning.short
         few = few and whole <= self.constant
-        if (rows := self.rows(whole | folded, works, tuning)) is not None:
-            inside = whole | folded | {self.lane}
+        if (rows := self.rows(whole, folded, works, tuning)) is not None:
+            inside = (whole | folded | {self.lane}) - {rows}
             outer = self.by_stride([a for a in axes if a < rows and a not in inside], outs)
             inner = [a for a in axes if a != rows and a not in outer]
             self.constant -= frozenset(inner)
@@ -440,20 +440,24 @@ class Axes:
         words = (largest == 1 or folds) and size in (2, 4, 8)
         return longer if (largest <= tuning.element or folds) and (words or not whole) else None
 
-    def rows(self, folded: frozenset[int], works: Sequence[Work], tuning: Nests) -> int | None:
+    def rows(
+        self, whole: frozenset[int], folded: frozenset[int], works: Sequence[Work], tuning: Nests
+    ) -> int | None:
         """The axis that vectors go along in place of the lane, element after element of a few rows,
         where rows are too short for vectors of their own and what is done with elements is costly.
         """
         short, size = self.lane, self.sizes[self.lane]
         itemsize = max((p.var.type.dtype.itemsize for p in self.strides), default=1)
         full = size * itemsize >= 2 * tuning.vector and size * itemsize % tuning.vector == 0
-        few = size * itemsize < tuning.rows if short in folded else 1 < size < tuning.few
+        few = size * itemsize < tuning.rows if short in whole | folded else 1 < size < tuning.few
         if full or not few or not any(w.is_function and short in w.axes for w in works):
             return None
         first = min(self.sizes)  # the text of a kernel does not know how many rows a batch has
         long = [a for a, n in self.sizes.items() if a == first or 2 * n >= tuning.lanes]
-        found = [a for a in long if a not in {short, *folded} and self.is_near(a, tuning)]
-        return found[-1] if found and not self.is_around(found[-1], folded, tuning) else None
+        found = [a for a in long if a not in {short, *whole} and self.is_near(a, tuning)]
+        if not found or self.is_around(found[-1], whole | folded, tuning):
+            return None
+        return found[-1]
 
     def is_near(self, a: int, tuning: Nests) -> bool:
         """True if a few elements along an axis are in the nearest cache with all between them."""

@@ -422,7 +422,7 @@ class Writer(Statements):
         if fixed and total <= self.tuning.stack:
             declared.append(Text(f"{ctype} {name}[{total}];"))
             return
-        offset = f" + {self.places.size(f'{name}_at', self.scratch)}" if self.scratch else ""
+        offset = f" + {self.places.size(f'{name}_offset', self.scratch)}" if self.scratch else ""
         self.scratch += max(-(-total * bytes_of(ctype) // 64), 1) * 64
         own = self.places.size("per_thread", 0)  # known when all is written
         declared.append(
