@@ -448,16 +448,20 @@ class Axes:
         """
         short, size = self.lane, self.sizes[self.lane]
         itemsize = max((p.var.type.dtype.itemsize for p in self.strides), default=1)
-        full = size * itemsize >= 2 * tuning.vector and size * itemsize % tuning.vector == 0
-        few = size * itemsize < tuning.rows if short in whole | folded else 1 < size < tuning.few
-        if full or not few or not any(w.is_function and short in w.axes for w in works):
+        length, reduced = size * itemsize, short in whole | folded
+        if size >= tuning.lanes and length % tuning.vector == 0:
             return None
         first = min(self.sizes)  # the text of a kernel does not know how many rows a batch has
-        long = [a for a, n in self.sizes.items() if a == first or 2 * n >= tuning.lanes]
-        found = [a for a in long if a not in {short, *whole} and self.is_near(a, tuning)]
-        if not found or self.is_around(found[-1], whole | folded, tuning):
-            return None
-        return found[-1]
+        long = {a for a, n in self.sizes.items() if a == first or 2 * n >= tuning.lanes}
+        rows = max((a for a in long - {short} - whole if self.is_near(a, tuning)), default=NONE)
+        functions = [w.axes for w in works if w.is_function]
+        along = any(short in axes for axes in functions)  # for each element
+        once = any(rows in axes and short not in axes for axes in functions)  # for each row
+        few = length < tuning.rows if reduced else 1 < size < tuning.few
+        some = tuning.brief < size and length < 2 * tuning.vector
+        apart = (few and along) or (some and once and (along or reduced))
+        around = rows == NONE or self.is_around(rows, whole | folded, tuning)
+        return rows if apart and not around else None
 
     def is_near(self, a: int, tuning: Nests) -> bool:
         """True if a few elements along an axis are in the nearest cache with all between them."""
