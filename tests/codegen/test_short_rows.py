@@ -111,8 +111,10 @@ def costly(x, y, labels):
     rows = x - np.log(np.exp(x).sum(-1, keepdims=True))
     apart = np.sin(y[:, None] * x[0, :7, None])
     return (
-        e / e.sum(-1, keepdims=True), np.take_along_axis(rows, labels[:, None], -1), np.log1p(x * x).mean(-1),
-        apart, apart.sum(-1), np.tanh(y + y[0]), (x * x).sum(-1) * np.exp(-x[:, 0]), np.exp(np.cos(x[:, :1]) * x), np.exp(x).argmax(-1), np.exp(x[:60].reshape(3, 20, -1)).sum((0, -1)),
+        e / e.sum(-1, keepdims=True), np.take_along_axis(rows, labels[:, None], -1),
+        np.log1p(x * x).mean(-1), apart, apart.sum(-1), np.tanh(y + y[0]),
+        (x * x).sum(-1) * np.exp(-x[:, 0]), np.exp(np.cos(x[:, :1]) * x),
+        np.exp(x).argmax(-1), np.exp(x[:60].reshape(3, 20, -1)).sum((0, -1)),
     )  # fmt: skip
 
 
