@@ -152,4 +152,4 @@ def transpose(outer: Structure, inner: Structure | None, tree: Any) -> Any:
     )
 
 
-publish(globals())
+publish(globals(), advise=True)

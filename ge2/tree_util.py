@@ -7,6 +7,9 @@ registered here. All else is a leaf, subclasses of list, dict and tuple among th
 
 from __future__ import annotations
 
+from typing import NoReturn
+
+from ge2.base.errors import lacking
 from ge2.base.pytree import DictKey as DictKey
 from ge2.base.pytree import FlattenedIndexKey as FlattenedIndexKey
 from ge2.base.pytree import GetAttrKey as GetAttrKey
@@ -20,6 +23,7 @@ from ge2.base.pytree import register_leaf as register_leaf
 from ge2.base.pytree import register_pytree_node as register_pytree_node
 from ge2.base.pytree import register_pytree_node_class as register_pytree_node_class
 from ge2.base.pytree import register_pytree_with_keys as register_pytree_with_keys
+from ge2.base.tracebacks import hides
 from ge2.tree import all as tree_all
 from ge2.tree import flatten as tree_flatten
 from ge2.tree import flatten_with_path as tree_flatten_with_path
@@ -62,3 +66,8 @@ __all__ = [
 
 def __dir__() -> list[str]:
     return __all__
+
+
+@hides
+def __getattr__(name: str) -> NoReturn:
+    raise AttributeError(lacking(__name__, name, __all__))

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import FrozenInstanceError
 from typing import Final
 
+import numpy as np
 from numpy.linalg import LinAlgError
 
 # -------- Every error that ge2 raises on purpose.
@@ -205,7 +206,44 @@ ELSEWHERE: Final = {  # names that users of JAX look for
     "tree_map": "ge2.tree.map(f, tree)",
 }
 CONVOLUTION: Final = "np.einsum of np.lib.stride_tricks.sliding_window_view: there are no convolutions yet"
+MEAN: Final = "the sum or mean along the axis of what ge2.vmap returns: there are no collectives"
 INSIDE: Final = {  # and users of PyTorch and optax, in a module of ge2
+    "ge2.lax": {
+        "add": "x + y", "sub": "x - y", "mul": "x * y", "div": "x / y", "rem": "np.fmod(x, y)",
+        "neg": "-x", "eq": "x == y", "ne": "x != y", "lt": "x < y", "le": "x <= y", "gt": "x > y",
+        "ge": "x >= y", "pow": "x ** y", "integer_pow": "x ** n", "rsqrt": "1 / np.sqrt(x)",
+        "batch_matmul": "x @ y", "rev": "np.flip(x, axes)", "broadcast_in_dim": "np.broadcast_to",
+        "is_finite": "np.isfinite(x)", "population_count": "np.bitwise_count(x)",
+        "complex": "x + 1j * y", "convert_element_type": "x.astype(dtype)",
+        "bitcast_convert_type": "x.view(dtype)", "iota": "np.arange(n)",
+        "broadcasted_iota": "np.arange(n)[:, None], which broadcasts",
+        "cumlogsumexp": "np.logaddexp.accumulate(x)", "cummax": "np.maximum.accumulate(x)",
+        "cummin": "np.minimum.accumulate(x)",
+        **{n: f"ge2.scipy.special.{n}" for n in ("erf", "erfc", "digamma", "polygamma", "zeta")},
+        "erf_inv": "ge2.scipy.special.erfinv", "lgamma": "ge2.scipy.special.gammaln",
+        "logistic": "ge2.scipy.special.expit", "bessel_i0e": "ge2.scipy.special.i0e",
+        "bessel_i1e": "ge2.scipy.special.i1e", "reduce_max": "x.max(axis)", "reduce_min": "x.min(axis)",
+        "reduce_sum": "x.sum(axis)", "reduce_prod": "x.prod(axis)", "reduce_and": "x.all(axis)",
+        "reduce_or": "x.any(axis)", "gather": "x[indices]", "scatter": "y = x.copy(); y[i] = v",
+        "scatter_add": "y = x.copy(); np.add.at(y, i, v)", "sort_key_val": "i = np.argsort(keys)",
+        "scatter_max": "y = x.copy(); np.maximum.at(y, i, v)",
+        "scatter_min": "y = x.copy(); np.minimum.at(y, i, v)",
+        "reduce_window": "np.lib.stride_tricks.sliding_window_view(x, n).max(-1)",
+        "shift_left": "x << n", "shift_right_arithmetic": "x >> n",
+        "conv_general_dilated": CONVOLUTION, "psum": MEAN, "pmean": MEAN, "pmax": MEAN, "pmin": MEAN, "all_gather": MEAN, "axis_index": MEAN,
+    },
+    "ge2.tree_util": {
+        "ravel_pytree": "ge2.tree.ravel(tree)",
+        "register_static": "a field made with field(metadata={'static': True})",
+    },
+    "ge2.random": {
+        "cauchy": "np.tan(np.pi * (uniform(key, shape) - 0.5))",
+        "laplace": "exponential(key, shape) * (2 * bernoulli(other_key, 0.5, shape) - 1)",
+        "logistic": "u = uniform(key, shape); np.log(u) - np.log1p(-u)",
+        "multivariate_normal": "mean + normal(key, (n, d)) @ np.linalg.cholesky(cov).T",
+        "rademacher": "2 * bernoulli(key, 0.5, shape) - 1",
+        "truncated_normal": "ge2.scipy.special.ndtri(uniform(key, shape, minval=p, maxval=q)), p = ndtr(low)",
+    },
     "ge2.nn": {
         "functional": "ge2.nn itself, whose functions have small letters: nn.relu, nn.cross_entropy",
         "Parameter": "the array itself: the fields of a module are its parameters",
@@ -282,5 +320,7 @@ def lacking(module: str, name: str, names: Iterable[str]) -> str:
     plain = {} if name[:1] == "_" else {n.replace("_", "").lower(): n for n in names}
     near = get_close_matches(name.replace("_", "").lower(), plain, 1, cutoff=0.7)
     fix = INSIDE.get(module, {}).get(name) or ELSEWHERE.get(name, "")
+    if not fix and module == "ge2.lax" and name in np.__all__:
+        fix = f"np.{name}, NumPy's own function"
     fix = fix or (f"{module}.{plain[near[0]]}" if near else "")
     return f"module {module!r} has no attribute {name!r}" + (f"\n  try  {fix}" if fix else "")

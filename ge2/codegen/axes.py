@@ -9,7 +9,7 @@ from typing import final
 
 from ge2.base.record import mutable, record
 from ge2.codegen.kernel_values import NONE, Held, Nests, Param, Step
-from ge2.ir.graph import BRANCHING
+from ge2.ir.graph import BRANCHING, FUNCTION
 from ge2.ops.reduce import ArgReduce
 from ge2.ops.shape import Iota
 
@@ -61,6 +61,12 @@ class Work:
             return 1
         return eqn.op.cost.instructions
 
+    @property
+    def is_function(self) -> bool:
+        """True if it computes a transcendental function, of several operations."""
+        eqn = None if self.step is None or self.kind != "compute" else self.step.eqn
+        return eqn is not None and eqn.op.cost.transcendental and self.cost >= FUNCTION.instructions
+
 
 @final
 @mutable
@@ -90,16 +96,6 @@ class Loop:
                 yield child
             else:
                 yield from child.everything()
-
-
-@final
-@mutable
-class Home:
-    """The storage of a value: a local variable of loop `scope`, or an array over the loops `dims`."""
-
-    scope: Loop
-    dims: tuple[Loop, ...] = ()
-    first: Loop | None = None  # of a reduction: the outermost loop that it folds
 
 
 def nest(
@@ -274,46 +270,6 @@ class Stages:
         return y
 
 
-def homes(root: Loop) -> dict[Held, Home]:
-    """The storage of each value, for all that read it."""
-    works = list(root.everything())
-    readers: dict[Held, list[Work]] = {}
-    for w in works:
-        for x in w.xs:
-            readers.setdefault(x, []).append(w)
-    return {w.y: home(w, readers.get(w.y, [])) for w in works if w.y is not None}
-
-
-def home(w: Work, readers: Sequence[Work]) -> Home:
-    assert w.home is not None and w.y is not None
-    path, axes = w.home.path, set(w.y.axes)
-    first = None
-    if w.kind == "fold":
-        first = next(
-            (loop for loop in path if loop.spec and not w.over.isdisjoint(loop.spec.axes)), None
-        )
-    outer = path if first is None else path[: path.index(first)]
-    shared = outer
-    for r in readers:
-        assert r.home is not None
-        shared = common(shared, r.home.path)
-    crossing = [loop for loop in outer if loop not in shared]
-    below = [] if first is None else path[path.index(first) + 1 :]
-    dims = [
-        loop for loop in (*crossing, *below) if loop.spec and not axes.isdisjoint(loop.spec.axes)
-    ]
-    return Home(shared[-1], tuple(dims), first)
-
-
-def common(a: Sequence[Loop], b: Sequence[Loop]) -> list[Loop]:
-    found = []
-    for x, y in zip(a, b, strict=False):
-        if x is not y:
-            break
-        found.append(x)
-    return found
-
-
 def is_state(step: Step | None) -> bool:
     """True if a reduction carries more than a number."""
     return step is not None and step.eqn is not None and isinstance(step.eqn.op, ArgReduce)
@@ -342,6 +298,7 @@ class Axes:
     again: int = 0  # the most operations that are done again rather than kept
     specs: list[Spec] = field(default_factory=list)
     apart: frozenset[int] = frozenset()  # axes along which an array lies elsewhere than the space
+    gathers: bool = False  # vectors go along an axis along which elements are apart
     joined: dict[int, int] = field(
         default_factory=dict
     )  # of these, those that are one with the next
@@ -416,7 +373,20 @@ class Axes:
         self.constant = frozenset(a for a in axes if self.sizes[a] <= tuning.short and a != axes[0])
         few = whole and math.prod(self.sizes[a] for a in whole) <= tuning.short
         few = few and whole <= self.constant
-        if (
+        if (rows := self.rows(whole, folded, works, tuning)) is not None:
+            inside = (whole | folded | {self.lane}) - {rows}
+            outer = self.by_stride([a for a in axes if a < rows and a not in inside], outs)
+            inner = [a for a in axes if a != rows and a not in outer]
+            self.constant -= frozenset(inner)
+            self.lane, self.blocks[rows], self.gathers = rows, tuning.lanes, True
+            ends = [Spec((rows,), role) for role in ("block", "inner")]
+            self.specs = [
+                *(Spec((a,)) for a in outer),
+                ends[0],
+                *(Spec((a,)) for a in inner),
+                ends[1],
+            ]
+        elif (
             not whole
             and folded <= {self.lane}
             and (longer := self.longer(tuning, bool(folded))) is not None
@@ -469,6 +439,42 @@ class Axes:
         whole = all((s[longer], s[short]) == (size, 1) for s in both.values())
         words = (largest == 1 or folds) and size in (2, 4, 8)
         return longer if (largest <= tuning.element or folds) and (words or not whole) else None
+
+    def rows(
+        self, whole: frozenset[int], folded: frozenset[int], works: Sequence[Work], tuning: Nests
+    ) -> int | None:
+        """The axis that vectors go along in place of the lane, element after element of a few rows,
+        where rows are too short for vectors of their own and what is done with elements is costly.
+        """
+        short, size = self.lane, self.sizes[self.lane]
+        itemsize = max((p.var.type.dtype.itemsize for p in self.strides), default=1)
+        length, reduced = size * itemsize, short in whole | folded
+        if size >= tuning.lanes and length % tuning.vector == 0:
+            return None
+        first = min(self.sizes)  # the text of a kernel does not know how many rows a batch has
+        long = {a for a, n in self.sizes.items() if a == first or 2 * n >= tuning.lanes}
+        rows = max((a for a in long - {short} - whole if self.is_near(a, tuning)), default=NONE)
+        functions = [w.axes for w in works if w.is_function]
+        along = any(short in axes for axes in functions)  # for each element
+        once = any(rows in axes and short not in axes for axes in functions)  # for each row
+        few = length < tuning.rows if reduced else 1 < size < tuning.few
+        some = tuning.brief < size and length < 2 * tuning.vector
+        apart = (few and along) or (some and once and (along or reduced))
+        around = rows == NONE or self.is_around(rows, whole | folded, tuning)
+        return rows if apart and not around else None
+
+    def is_near(self, a: int, tuning: Nests) -> bool:
+        """True if a few elements along an axis are in the nearest cache with all between them."""
+        return all(
+            abs(s.get(a, 0)) * p.var.type.dtype.itemsize * tuning.lanes <= tuning.nearest
+            for p, s in self.strides.items()
+        )
+
+    def is_around(self, a: int, folded: frozenset[int], tuning: Nests) -> bool:
+        """True if rows along an axis are so short that they are written out within its loop."""
+        inside = math.prod(n for b, n in self.sizes.items() if b > a or b in folded)
+        near = all(abs(s.get(a, 0)) <= tuning.few for s in self.strides.values())
+        return self.lane in folded and inside <= tuning.around and near
 
     def around_short(self, tuning: Nests) -> int:
         """The axis that vectors go along: the lane, or, where that is so short that a vector would not

@@ -149,6 +149,14 @@ class Nests:
     )
     near: int = 16  # the most bytes between elements of a vector that are said in the text
     around: int = 3  # the most elements of rows around which vectors go where they are folded
+    # bytes of a row from which on vectors go along it, whatever it does: across rows a sum of
+    # float64 is one of all its elements in turn, and of 60 errs by twice what NumPy's does
+    rows: int = 256
+    vector: int = 64  # bytes: rows of `lanes` or more that are such vectors go along these
+    brief: int = (
+        4  # elements of a row that a compiler makes one vector of, where rows have functions
+    )
+    nearest: int = 1 << 14  # bytes: a part of the first-level cache of a core
     short: int = 16  # the largest inner axis whose size is a constant of the source
 
 

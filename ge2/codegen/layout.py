@@ -1,4 +1,6 @@
-"""Layouts of arrays: strides and offsets in memory; and regions that only move elements."""
+"""Layouts of arrays: strides and offsets in memory; regions that only move elements; and the storage
+of values in a kernel.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +11,9 @@ from typing import final
 
 import numpy as np
 
-from ge2.base.record import record
-from ge2.codegen.axes import strides_of
-from ge2.codegen.kernel_values import Param, Tiling
+from ge2.base.record import mutable, record
+from ge2.codegen.axes import Loop, Work, strides_of
+from ge2.codegen.kernel_values import Held, Param, Tiling
 from ge2.codegen.text import Operand
 from ge2.ir import ArrayType, Dims, Eqn, Graph, Literal, Op, Var
 from ge2.ops.elementwise import ConvertElementType
@@ -350,3 +352,56 @@ def is_small_copy(region: Region, most: int) -> bool:
         for e in graph.eqns
     )
     return moves and math.prod(region.space) <= most
+
+
+# -------- The storage of values, by the loops that they outlive.
+
+
+@final
+@mutable
+class Home:
+    """The storage of a value: a local variable of loop `scope`, or an array over the loops `dims`."""
+
+    scope: Loop
+    dims: tuple[Loop, ...] = ()
+    first: Loop | None = None  # of a reduction: the outermost loop that it folds
+
+
+def homes(root: Loop) -> dict[Held, Home]:
+    """The storage of each value, for all that read it."""
+    works = list(root.everything())
+    readers: dict[Held, list[Work]] = {}
+    for w in works:
+        for x in w.xs:
+            readers.setdefault(x, []).append(w)
+    return {w.y: home(w, readers.get(w.y, [])) for w in works if w.y is not None}
+
+
+def home(w: Work, readers: Sequence[Work]) -> Home:
+    assert w.home is not None and w.y is not None
+    path, axes = w.home.path, set(w.y.axes)
+    first = None
+    if w.kind == "fold":
+        first = next(
+            (loop for loop in path if loop.spec and not w.over.isdisjoint(loop.spec.axes)), None
+        )
+    outer = path if first is None else path[: path.index(first)]
+    shared = outer
+    for r in readers:
+        assert r.home is not None
+        shared = common(shared, r.home.path)
+    crossing = [loop for loop in outer if loop not in shared]
+    below = [] if first is None else path[path.index(first) + 1 :]
+    dims = [
+        loop for loop in (*crossing, *below) if loop.spec and not axes.isdisjoint(loop.spec.axes)
+    ]
+    return Home(shared[-1], tuple(dims), first)
+
+
+def common(a: Sequence[Loop], b: Sequence[Loop]) -> list[Loop]:
+    found = []
+    for x, y in zip(a, b, strict=False):
+        if x is not y:
+            break
+        found.append(x)
+    return found

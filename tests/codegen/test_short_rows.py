@@ -104,3 +104,33 @@ def test_states_are_read_within_their_bounds(rng):
             compiled(low, low + 0.2, d), slabs(low, low + 0.2, d), strict=True
         ):
             np.testing.assert_array_equal(ours, expected)
+
+
+def costly(x, y, labels):
+    e = np.exp(x - x.max(-1, keepdims=True))
+    rows = x - np.log(np.exp(x).sum(-1, keepdims=True))
+    apart = np.sin(y[:, None] * x[0, :7, None])
+    return (
+        e / e.sum(-1, keepdims=True), np.take_along_axis(rows, labels[:, None], -1),
+        np.log1p(x * x).mean(-1), apart, apart.sum(-1), np.tanh(y + y[0]),
+        (x * x).sum(-1) * np.exp(-x[:, 0]), np.exp(np.cos(x[:, :1]) * x),
+        np.exp(x).argmax(-1), np.exp(x[:60].reshape(3, 20, -1)).sum((0, -1)),
+    )  # fmt: skip
+
+
+def test_vectors_go_across_rows_whose_elements_are_costly(rng):
+    """Rows of 4 to 63 elements of four bytes: a loop over a row would end in scalars, or be one."""
+    for dtype, tolerance in ((np.float32, 3e-6), (np.float64, 1e-14), (np.float16, 4e-3)):
+        for n in (9, 20, 31):
+            x = rng.standard_normal((83, n)).astype(dtype)
+            x[5, 2], x[40, 1], x[82, n - 1] = np.nan, np.inf, -np.inf
+            args = x, rng.standard_normal((70, 3)).astype(dtype), rng.integers(0, n, 83)
+            compiled = ge2.jit(costly)
+            with np.errstate(all="ignore"):
+                wanted = costly(*args)
+            for ours, expected in zip(compiled(*args), wanted, strict=True):
+                assert ours.dtype == expected.dtype
+                np.testing.assert_allclose(ours, expected, tolerance, tolerance)
+            text = "".join(map(str, compiled.lower(*args).kernels))
+            inner = r"for \(int64_t (.) = 0; \1 < n_\1; \1\+\+\) \{\n +#pragma omp simd\n +for .*_width;"
+            assert len(re.findall(inner, text)) > 4

@@ -235,3 +235,16 @@ def test_derivatives_and_batches(rng: np.random.Generator) -> None:
             np.add.at(by_hand[k], at[k] % 30, 1.0)
         by_hand *= 2 * np.tanh(x) * (1 - np.tanh(x) ** 2)
         np.testing.assert_allclose(found, by_hand, rtol=1e-12)
+
+
+def test_places_that_are_kept_have_names_of_their_own(rng):
+    """Attention with a bias for each distance: values in the scratch of a thread, and places beside them."""
+
+    def f(scores, bias):
+        i = np.arange(20)
+        e = scores + bias[i[:, None] - i + 19].transpose(2, 0, 1)
+        e = np.exp(e - e.max(-1, keepdims=True))
+        return e / e.sum(-1, keepdims=True)
+
+    args = rng.standard_normal((16, 12, 20, 20)), rng.standard_normal((39, 12))
+    np.testing.assert_allclose(ge2.jit(f)(*args), f(*args), 1e-13)

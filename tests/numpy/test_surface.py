@@ -255,6 +255,30 @@ def test_names_that_are_absent_say_so() -> None:
             ge2.make_jaxpr(call)(X)
 
 
+HINTS = {"cumsum": None, "erf": "special", "rsqrt": 1 / np.sqrt(X), "cummax": np.maximum.accumulate(X),
+         "is_finite": np.isfinite(X), "neg": -X, "shift_left": None}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HINTS)
+def test_names_of_jax_have_numpys_in_their_place(name: str) -> None:
+    """What the hint says is NumPy's, is traced, and does what JAX's function does."""
+    with pytest.raises(AttributeError, match=rf"'ge2.lax' has no attribute '{name}'") as caught:
+        getattr(ge2.lax, name)
+    fix = str(caught.value).partition("try  ")[2].partition(",")[0]
+    wanted = HINTS[name]
+    if isinstance(wanted, np.ndarray):
+        np.testing.assert_allclose(ge2.jit(eval(f"lambda x: {fix}", {"np": np}))(X), wanted)
+    else:
+        assert fix in (f"np.{name}", f"ge2.scipy.{wanted}.{name}", "x << n")
+
+
+def test_a_vector_of_a_tree_is_found_by_jaxs_name() -> None:
+    for module, name, fix in ((ge2.tree_util, "ravel_pytree", "ge2.tree.ravel"),
+                              (ge2.random, "rademacher", "bernoulli"), (ge2.lax, "psum", "vmap")):  # fmt: skip
+        with pytest.raises(AttributeError, match=f"{name}(.|\n)*try .*{fix}"):
+            getattr(module, name)
+
+
 def counts(x: Any, w: Any, i: Any) -> Any:
     edges = np.array([-2.0, -0.5, 0.0, 2.0])
     return (np.bincount(i, w, minlength=6), np.bincount(i, minlength=6), np.histogram(x, 4, (-2, 2))[0],

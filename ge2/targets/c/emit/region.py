@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
-from ge2.codegen.axes import Home, Loop, Work, homes, nest
+from ge2.codegen.axes import Loop, Work, nest
 from ge2.codegen.kernel_values import Held, Param, Ranges, Tiling, Values
-from ge2.codegen.layout import is_small_copy
+from ge2.codegen.layout import Home, homes, is_small_copy
 from ge2.codegen.text import (
     ALONE,
     Argument,
@@ -422,7 +422,7 @@ class Writer(Statements):
         if fixed and total <= self.tuning.stack:
             declared.append(Text(f"{ctype} {name}[{total}];"))
             return
-        offset = f" + {self.places.size(f'{name}_at', self.scratch)}" if self.scratch else ""
+        offset = f" + {self.places.size(f'{name}_offset', self.scratch)}" if self.scratch else ""
         self.scratch += max(-(-total * bytes_of(ctype) // 64), 1) * 64
         own = self.places.size("per_thread", 0)  # known when all is written
         declared.append(

@@ -10,8 +10,9 @@ import numpy as np
 
 from ge2.base.arrays import BOOL, COMPLEX, HALF, INEXACT, INT64, INTEGERS
 from ge2.base.record import record
-from ge2.codegen.axes import Axes, Home, Loop, Spec, Work
+from ge2.codegen.axes import Axes, Loop, Spec, Work
 from ge2.codegen.kernel_values import Held, Param, Ranges
+from ge2.codegen.layout import Home
 from ge2.codegen.text import AxesParameters, Operand, Text, guard
 from ge2.ir import Eqn, Literal, Names, Var
 from ge2.ir.text import eqn_text
@@ -142,7 +143,7 @@ class Places(AxesParameters):
         the sizes of the axes within, or a parameter of its own.
         """
         strides = self.axes.strides[p]
-        near = a == self.axes.lane and not self.apart(p, a)
+        near = a == self.axes.lane and not self.apart(p, a) and not self.axes.gathers
         if near or strides[a] in (0, 1):
             return str(strides[a])
         within = [b for b in strides if strides[b] < strides[a]]

@@ -12,9 +12,10 @@ from typing import Any, Final, final
 from ge2.base.arrays import FLOAT32, FLOAT64, HALF
 from ge2.base.record import computed, record
 from ge2.codegen import text as content
-from ge2.codegen.axes import Home, Work
+from ge2.codegen.axes import Work
 from ge2.codegen.environment import WIDTH, render, wrap
 from ge2.codegen.kernel_values import Held
+from ge2.codegen.layout import Home
 from ge2.codegen.text import Argument, Operand, Text, checked, coded, nested
 from ge2.ir import Literal
 from ge2.ops.graphs.region import KINDS

@@ -12,8 +12,9 @@ import numpy as np
 
 from ge2.base.arrays import BOOL, FLOAT32, FLOAT64, HALF
 from ge2.base.record import record
-from ge2.codegen.axes import Home, Loop, Work, homes
+from ge2.codegen.axes import Loop, Work
 from ge2.codegen.kernel_values import Held, Param, Placed, Step, Tiling, Values
+from ge2.codegen.layout import Home, homes
 from ge2.codegen.text import Operand, Text, axes_of, guard, works_of
 from ge2.ir import Eqn, Literal, Names, Var, write
 from ge2.ir.text import eqn_text

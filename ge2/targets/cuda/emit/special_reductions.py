@@ -11,8 +11,9 @@ import numpy as np
 
 from ge2.base.arrays import BFLOAT16, FLOAT16, FLOAT32, HALF
 from ge2.base.record import record
-from ge2.codegen.axes import Home, Loop, Work
+from ge2.codegen.axes import Loop, Work
 from ge2.codegen.kernel_values import Held, Param
+from ge2.codegen.layout import Home
 from ge2.codegen.text import Argument, Operand, Text
 from ge2.ir import Literal, Op
 from ge2.ops.random import Draw
