@@ -104,14 +104,10 @@ def page(template: str, view: object) -> tuple[Pages, str] | None:
     if pages is None:
         return None
     parts: list[str] = []
-    return (
-        (
-            pages,
-            content_key("page", pages.version, template, "\n".join(parts)),
-        )  # no part has a line's end
-        if spelt(view, parts)
-        else None
-    )
+    if not spelt(view, parts):
+        return None
+    # no part has a line's end
+    return pages, content_key("page", pages.version, template, "\n".join(parts))
 
 
 def spelt(x: Any, parts: list[str]) -> bool:
@@ -134,8 +130,11 @@ def spelt(x: Any, parts: list[str]) -> bool:
         inside = (sorted(x),)
     else:
         return False
-    for each in inside:  # noqa: SIM110 - `all` of a generator takes twice as long
-        if not spelt(each, parts):
+    for each in inside:
+        own: Any = type(each)
+        if names_of(own) is LEAF:  # most are
+            parts.append(f"{own.__name__} {each!r}")
+        elif not spelt(each, parts):
             return False
     return True
 

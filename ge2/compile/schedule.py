@@ -17,6 +17,7 @@ from ge2.codegen.layout import plain as layout_of
 from ge2.compile.pipeline import TUNING, Tuning, rewritten
 from ge2.compile.steps import (
     NATIVE,
+    Served,
     before,
     crowded,
     has_rows,
@@ -147,6 +148,7 @@ class Scheduler:
         self.parts = set[Var]()  # those that are in the memory of what joins them
         # of an iteration: what alone may be written over what
         self.homes: dict[Var, Var] | None = None
+        self.served: Served = {}  # equal steps, as layers have, are of one kind
         self.kinds = [self.kind(n, eqn) for n, eqn in enumerate(graph.eqns)]
         self.solid = {
             a
@@ -176,7 +178,7 @@ class Scheduler:
     def kind(self, n: int, eqn: Eqn) -> str:
         programs, kind = self.in_c(n, eqn), "loop"
         if not programs:
-            kind = kind_of(eqn, self.target)
+            kind = kind_of(eqn, self.target, self.served)
             if kind == "kernel" and isinstance(eqn.op, WRITES):
                 self.over[n] = {0: 0}
             if kind != "hosted":

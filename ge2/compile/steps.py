@@ -35,11 +35,15 @@ if TYPE_CHECKING:
 NATIVE = ("c", "cuda")  # targets whose kernels take arrays by their layouts
 
 
-def kind_of(eqn: Eqn, target: str) -> str:
+Served = dict[Problem, Family[Any, Any] | None]
+
+
+def kind_of(eqn: Eqn, target: str, known: Served | None = None) -> str:
+    """`known`: the families of problems that were met before."""
     if on_host(eqn):
         return "host"
     if isinstance(eqn.op, Region):
-        return "kernel" if served(eqn, target) else "library"
+        return "kernel" if served(eqn, target, known) else "library"
     if target == "cuda" and isinstance(eqn.op, CONTROL) and not weakly(eqn):
         return "hosted"
     constant = isinstance(eqn.op, Iota) or (
@@ -51,7 +55,7 @@ def kind_of(eqn: Eqn, target: str) -> str:
         return (
             "view" if all(isinstance(a, Var) and not a.type.weak for a in eqn.inputs) else "library"
         )
-    family = served(eqn, target)
+    family = served(eqn, target, known)
     return "library" if family is None else family.step_kind
 
 
@@ -60,12 +64,15 @@ def weakly(eqn: Eqn) -> bool:
     return any(a.type.weak for a in (*eqn.inputs, *eqn.outs))
 
 
-def served(eqn: Eqn, target: str) -> Family[Any, Any] | None:
+def served(eqn: Eqn, target: str, known: Served | None = None) -> Family[Any, Any] | None:
     """The family of kernels of ours that serves the equation, if one does."""
     if len(eqn.outs) == 1 and eqn.outs[0].type.weak:
         return None
-    family = select(Problem.of(eqn, target)).family
-    return None if isinstance(family, Library) else family
+    problem, known = Problem.of(eqn, target), {} if known is None else known
+    if problem not in known:
+        family = select(problem).family
+        known[problem] = None if isinstance(family, Library) else family
+    return known[problem]
 
 
 # -------- The places of a step's inputs within its result, where they may be made instead of copied

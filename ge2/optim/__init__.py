@@ -190,7 +190,8 @@ def means(g: Any, m: Any, v: Any, b1: float, b2: float) -> tuple[Any, Any]:
 
 def direction(now: Now, m: Any, v: Any, b1: float, b2: float, eps: float) -> Any:
     """m / (sqrt(v) + eps), both without the bias of having begun with zeros."""
-    c1, c2 = 1 - b1**now.step, (1 - b2**now.step) ** 0.5
+    c1 = now.once("c1", lambda: 1 - b1**now.step)
+    c2 = now.once("c2", lambda: (1 - b2**now.step) ** 0.5)
     return m / c1 / (np.sqrt(v) / c2 + eps)
 
 
@@ -337,10 +338,11 @@ def adafactor(
         return [np.zeros_like(p, as_kept, shape=shape) for shape in shapes]
 
     def rule(now: Now, g: Any, p: Any, rows: Any, columns: Any) -> Sequence[Any]:
-        new = now.step**beta2_decay
+        new = now.once("new", lambda: now.step**beta2_decay)
         least = float(np.finfo(p.dtype).eps) if eps[0] is None else eps[0]
         size = np.maximum(root_mean_square(p), eps[1])
-        alpha = size * least_of(now.rate, 1 / now.step**0.5)
+        slowing = now.once("slowing", lambda: 1 / now.step**0.5)
+        alpha = size * least_of(now.rate, slowing)
         p = p * (1 - now.rate * now.decay) if now.decay else p
         if p.ndim < 2:
             v = rows = (1 - new) * rows + new * (g * g)

@@ -61,6 +61,13 @@ class Now(NamedTuple):
     step: Any  # 1 for the first
     rate: Any
     decay: Any  # of this array
+    known: dict[str, Any]  # what rules have made of the step
+
+    def once(self, name: str, make: Callable[[], Any]) -> Any:
+        """What a rule makes of the step alone, for all arrays: traced, it is a graph's equations."""
+        if name not in self.known:
+            self.known[name] = make()
+        return self.known[name]
 
 
 Rule = Callable[..., Sequence[Any]]
@@ -102,9 +109,9 @@ def by_leaf(
         by = rate(state["step"]) if callable(rate) else rate
         rows = [flatten_up_to(structure, grads, ("params", "grads"))]
         rows += [flatten_up_to(structure, state[n], ("params", f"state[{n!r}]")) for n in names]
-        flags = flags_of(mask, params, structure)
+        flags, known = flags_of(mask, params, structure), dict[str, Any]()
         results = [
-            applied(rule, Now(step, by, decay if flag else 0.0), g, p, states)
+            applied(rule, Now(step, by, decay if flag else 0.0, known), g, p, states)
             for p, flag, g, *states in zip(found, flags, *rows, strict=True)
         ]
         columns = list(zip(*results, strict=True)) if results else [()] * (len(names) + 1)

@@ -157,7 +157,7 @@ def scalar_operands(sweep: Sweep, op: Op, inputs: Sequence[Atom], out: ArrayType
     if not out.shape:
         return None
     plain = [unbroadcast(sweep, a) for a in inputs]
-    if all(a is b for a, b in zip(plain, inputs, strict=True)):
+    if plain == [*inputs]:
         return None
     if any(a.type.shape for a in plain):
         return sweep.make(op, plain, out)
@@ -183,8 +183,7 @@ def filled(sweep: Sweep, op: Op, inputs: Sequence[Atom], out: ArrayType) -> Atom
 
 def at_known_places(sweep: Sweep, op: Any, inputs: Sequence[Atom], out: ArrayType) -> Atom | None:
     """A gather at numbers is a view."""
-    (x, *indices), start = inputs, [0] * inputs[0].type.ndim
-    stop = list(x.type.shape)
+    (x, *indices), start, stop = inputs, [0] * inputs[0].type.ndim, [*inputs[0].type.shape]
     for axis, index in zip(op.axes, indices, strict=True):
         if not isinstance(index, Literal) or index.type.shape:
             return None
@@ -199,8 +198,9 @@ def at_known_places(sweep: Sweep, op: Any, inputs: Sequence[Atom], out: ArrayTyp
 
 def unbroadcast(sweep: Sweep, atom: Atom) -> Atom:
     """The scalar that a value repeats, or the value."""
-    made = sweep.made_by(atom, "broadcast_in_dim") if atom.type.shape else None
-    return atom if made is None or made.inputs[0].type.shape else made.inputs[0]
+    made = sweep.maker.get(atom) if type(atom) is Var and atom.type.shape else None
+    spread = made is not None and made.op.name == "broadcast_in_dim"
+    return made.inputs[0] if made and spread and not made.inputs[0].type.shape else atom
 
 
 ELEMENTWISE = (*BY_NAME, "convert_element_type", "integer_pow")

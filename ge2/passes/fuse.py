@@ -390,14 +390,14 @@ class Fusion:
         """For each equation of a group that is too long, its part: it is cut
         where fewest bytes cross.
         """
-        found: dict[int, int] = {}
-        numbers, few = count(1), self.tuning.members // (1 + 4 * self.tuning.array)
+        found, numbers, most = dict[int, int](), count(1), self.tuning.members
+        few = most // (1 + 4 * self.tuning.array)  # hardly any equation moves more arrays
         groups = dict.fromkeys(leader(self.leaders, g) for g in self.group_of.values())
-        large = [g for g in groups if len(g.entries) > few]  # hardly any equation moves more arrays
+        large = [g for g in groups if len(g.entries) > few and g.longest > most]
         readers = self.reading({v for g in large for v in g.made})
         for group in large:
             entries = when_needed(sorted(group.entries), self.graph, self.bases)
-            lengths, most = self.lengths(group, entries, readers), self.tuning.members
+            lengths = self.lengths(group, entries, readers)
             if sum(lengths) <= most:
                 continue
             inner = cuts(self.crossing(entries), lengths, most)

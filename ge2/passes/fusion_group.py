@@ -45,25 +45,9 @@ class Group:
     """
 
     __slots__ = (
-        "axes",
-        "ceiling",
-        "consumers",
-        "costly",
-        "embed",
-        "entries",
-        "folded",
-        "halves",
-        "level",
-        "made",
-        "part",
-        "picked",
-        "tables",
-        "tails",
-        "tuning",
-        "twisted",
-        "whole",
-        "widest",
-    )
+        "axes", "ceiling", "consumers", "costly", "embed", "entries", "folded", "halves", "level", "made", "part",
+        "picked", "tables", "tails", "tuning", "twisted", "whole", "widest",
+    )  # fmt: skip
 
     def __init__(self, level: int, tuning: Fusion, part: int = 0) -> None:
         self.level, self.part, self.tuning = level, part, tuning
@@ -110,6 +94,12 @@ class Group:
     def length(self) -> int:
         """Equations, and what arrays of half types that are read are as long as."""
         return len(self.entries) + self.tuning.conversion * self.halves
+
+    @property
+    def longest(self) -> int:
+        """No less than its equations and what all arrays that they read or make are as long as."""
+        arrays = len(self.entries) + len(self.embed) - len(self.made) + len(self.tables)
+        return len(self.entries) + max(self.tuning.array, self.tuning.conversion) * arrays
 
     def limit(self, leaders: dict[Group, Group], but: Group | None = None) -> float:
         """The level that this group must stay below, for others read from it."""

@@ -88,12 +88,7 @@ def plan(lifetimes: Sequence[Lifetime], alignment: int = ALIGNMENT) -> Plan:
     order = sorted(
         range(len(lifetimes)), key=lambda i: (-lifetimes[i].nbytes, lifetimes[i].first, i)
     )
-    first, last = [n.first for n in lifetimes], [n.last for n in lifetimes]
-
-    def meet(i: int, j: int) -> bool:
-        return first[i] <= last[j] and first[j] <= last[i]
-
-    other = lowest(lifetimes, order, meet, alignment)
+    other = lowest_in_time(lifetimes, order, alignment)
     return min(found, other, key=lambda each: each.nbytes)
 
 
@@ -159,6 +154,24 @@ def lowest(
         offsets[i] = at
         insort(done, (at, i, at + size))
     return Plan(tuple(offsets), max((end for _, _, end in done), default=0))
+
+
+def lowest_in_time(lives: Sequence[Lifetime], order: Iterable[int], alignment: int) -> Plan:
+    """The same, where those are apart that are needed at one step: compared here, pair by pair."""
+    offsets = [0] * len(lives)
+    done = list[tuple[int, int, int, int]]()  # (offset, end, first, last), by offset
+    for i in order:
+        size, at = sized(lives[i], alignment), 0
+        first, last = lives[i].first, lives[i].last
+        for offset, end, begun, over in done:
+            if end > at:
+                if offset >= at + size:
+                    break  # and so are all after it
+                if begun <= last and first <= over:
+                    at = end
+        offsets[i] = at
+        insort(done, (at, at + size, first, last))
+    return Plan(tuple(offsets), max([end for _, end, *_ in done], default=0))
 
 
 def in_time(lives: Sequence[Lifetime]) -> list[int]:

@@ -376,7 +376,9 @@ class Capture:
         if not isinstance(x, np.ndarray) or not may_change(x):
             return Capture(x, x, var, None)
         if x.nbytes <= SNAPSHOT:
-            return Capture(x, x.copy(), var, None)
+            copy = x.copy()
+            copy.flags.writeable = False  # so the traces around this one need no copy of it
+            return Capture(x, copy, var, None)
         return Capture(x, x, var, checksum(x))
 
     def unchanged(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import tracemalloc
+from dataclasses import dataclass
 from types import SimpleNamespace
 
 import ml_dtypes
@@ -475,3 +476,31 @@ def test_numbers_that_can_serve_nobody_are_refused(make, message):
     with pytest.raises(ArgumentError, match=message) as error:
         make()
     assert "test_optim.py" in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["adam", "adamw", "lamb", "adafactor"])
+def test_what_is_made_of_the_step_is_made_once_for_all_arrays(name: str) -> None:
+    raised = []
+
+    @dataclass
+    class Steps:
+        count: int
+
+        def __add__(self, other: int) -> Steps:
+            return Steps(self.count + other)
+
+        def __rpow__(self, base: float) -> float:
+            raised.append(base)
+            return float(base**self.count)
+
+        def __pow__(self, power: float) -> float:
+            raised.append(power)
+            return float(self.count**power)
+
+    optimizer = getattr(optim, name)(0.1)
+    params = [np.ones((3, 3)) for _ in range(4)]
+    state = optimizer.init(params)
+    want, _ = optimizer.update(params, state, params)
+    found, _ = optimizer.update(params, {**state, "step": Steps(0)}, params)
+    np.testing.assert_array_equal(found, want)
+    assert len(raised) == 2

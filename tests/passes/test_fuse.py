@@ -16,7 +16,8 @@ from ge2.ir.types import ArrayType
 from ge2.ops.elementwise import BY_NAME
 from ge2.passes import TABLE, TIDY, Region
 from ge2.passes.context import Context, Fusion, Tuning, run
-from ge2.passes.fuse import fuse
+from ge2.passes.fuse import fuse, gathered
+from ge2.passes.fusion_group import leader
 from ge2.targets.cuda.emulator import limits_of
 from tests.passes.graphs import graph, same
 
@@ -334,6 +335,37 @@ def test_a_kernel_moves_a_bounded_number_of_arrays(dtype, summed):
     found = fuse(ge2.make_jaxpr(lambda x: [f(x) for f in outs])(xs[0]).graph)
     most = max(len(e.outs) for e in found.eqns)
     assert low <= most <= high
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_no_group_is_longer_than_its_bound(seed: int) -> None:
+    """Groups of which the bound is no more than a region may have are not looked at one by one."""
+    rng = np.random.default_rng(seed)
+
+    def f(i: Any, a: Any, s: Any, *xs: Any) -> Any:
+        made = [*xs, np.exp(a) + np.log1p(s)]
+        for kind in rng.integers(0, 7, 40):
+            x, y = (made[rng.integers(0, len(made))] for _ in range(2))
+            x, y = (v.astype("f4") if rng.random() < 0.7 else v for v in (x, y))
+            made.append(
+                x * y if kind < 3 else
+                x + y.sum(-1, keepdims=True) if kind == 3 else
+                np.take_along_axis(x + np.zeros((6, 5), "f4"), i + 1 - 1, 1) if kind == 4 else
+                (x * a).astype("f2") if kind == 5 else
+                np.swapaxes(np.swapaxes(x + np.zeros((6, 5), "f4"), 0, 1) * 2, 0, 1)
+            )  # fmt: skip
+        return made[-12:]
+
+    xs = [np.ones((6, 5), dtype) for dtype in ("f4", "f2", "f4", "f2")]
+    given = np.ones((6, 5), np.int64), np.float32(1), np.float32(2), *xs
+    traced = ge2.make_jaxpr(f)(*given).graph
+    for context in (Context(), Context(caps=limits_of("sm_90a"))):
+        fusion = gathered(traced, context)
+        groups = dict.fromkeys(leader(fusion.leaders, g) for g in fusion.group_of.values())
+        assert groups
+        for group in groups:
+            lengths = fusion.lengths(group, sorted(group.entries), fusion.reading({*group.made}))
+            assert sum(lengths) <= group.longest
 
 
 def test_slices_of_one_array_stay_one_kernel():

@@ -9,11 +9,23 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import ge2
 from ge2.base.config import config
 from ge2.program import END
-from ge2.program.timeline import Lifetime, Room, Row, Timeline, plan, reusing
+from ge2.program.timeline import (
+    ALIGNMENT,
+    Lifetime,
+    Room,
+    Row,
+    Timeline,
+    lowest,
+    lowest_in_time,
+    plan,
+    reusing,
+)
 from tests.together import needs_compiler
 
 F32 = np.dtype(np.float32)
@@ -171,3 +183,18 @@ def test_a_row_lives_from_its_birth_to_its_death() -> None:
     assert [row.lives(n) for n in range(6)] == [False, False, True, True, True, False]
     assert Row("x", "f32[3]", "argument", 12, -1, 0).lives(5)
     assert Row("y", "", "result", 12, 3, END).cells()[3:5] == ("3", "end")
+
+
+LIVES = st.builds(
+    lambda nbytes, first, more: Lifetime(nbytes, first, first + more),
+    st.sampled_from((0, 1, 64, 100, 4096)) | st.integers(1, 1 << 20),
+    st.integers(0, 12),
+    st.integers(0, 6) | st.just(END),
+)
+
+
+@given(st.lists(LIVES, max_size=30), st.randoms())
+def test_the_lowest_places_are_those_found_pair_by_pair(lives: Any, random: Any) -> None:
+    order = random.sample(range(len(lives)), len(lives))
+    want = lowest(lives, order, lambda i, j: lives[i].meets(lives[j]), ALIGNMENT)
+    assert lowest_in_time(lives, order, ALIGNMENT) == want

@@ -231,3 +231,25 @@ def test_arrays_of_other_kinds_are_refused_at_the_line(bad: Any, says: str) -> N
     assert says in str(caught.value)
     assert "at   test_captures.py:" in str(caught.value)
     assert "  try  " in str(caught.value)
+
+
+def test_a_copy_of_a_captured_array_serves_the_traces_around() -> None:
+    """It is written to by nobody, so those need no copies of it."""
+    met = []
+
+    def loss(x: Any) -> Any:
+        mask = np.tri(4)
+        y = x * mask
+        mask[:] = 0.0  # what the function does to its array later is not seen
+        return y.sum()
+
+    @ge2.jit
+    def step(x: Any) -> Any:
+        return ge2.value_and_grad(loss)(x)
+
+    entry = step.trace(np.ones((4, 4))).entry
+    met = [x for x in entry.captured if getattr(x, "shape", None) == (4, 4)]
+    assert met and not any(x.flags.writeable for x in met)
+    value, slope = step(np.ones((4, 4)))
+    assert value == 10.0
+    np.testing.assert_array_equal(slope, np.tri(4))

@@ -7,7 +7,9 @@ from functools import partial
 import numpy as np
 import pytest
 
+import ge2
 from ge2.base.errors import InputError
+from ge2.ops.graphs.control import Checkpoint
 from ge2.passes.simplify import inline, simplify
 from ge2.trace import tidy
 from ge2.transforms import (
@@ -125,3 +127,29 @@ def test_static_and_keyword_arguments():
     assert remat is checkpoint
     with pytest.raises(InputError, match="argument 3"):
         grad(checkpoint(lambda x: x, static_argnums=3))(1.0)
+
+
+def test_the_derivative_of_equal_layers_is_worked_out_once(monkeypatch):
+    seen = []
+    saving = Checkpoint.saving
+
+    def counted(self, wanted, derive):
+        seen.append(self)
+        return saving(self, wanted, derive)
+
+    monkeypatch.setattr(Checkpoint, "saving", counted)
+
+    def loss(ws, x):
+        for w in ws:
+            x = ge2.checkpoint(lambda x, w: np.tanh(x @ w))(x, w)
+        return x.sum()
+
+    rng = np.random.default_rng(0)
+    ws, x = [rng.normal(size=(3, 3)) for _ in range(4)], rng.normal(size=(2, 3))
+    found = ge2.jit(ge2.grad(loss))(ws, x)
+    assert len(seen) == 2  # of the first layer, whose x is a constant, and of all others
+    plain = ge2.grad(
+        lambda ws, x: np.tanh(np.tanh(np.tanh(np.tanh(x @ ws[0]) @ ws[1]) @ ws[2]) @ ws[3]).sum()
+    )
+    for a, b in zip(found, plain(ws, x), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-12)

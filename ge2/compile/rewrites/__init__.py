@@ -187,9 +187,9 @@ def as_written(graph: Graph) -> Graph:
     """The graph with the derivative of the user's equations where attention has no kernel, forward
     and backward being in it: what there would be, had nothing been recognised.
     """
-    readers = readers_of(graph)
-    made: dict[int, Eqn] = {}
-    for e in graph.eqns:
+    left = [e for e in graph.eqns if isinstance(e.op, AttentionSaving)]
+    readers, made = readers_of(graph) if left else {}, dict[int, Eqn]()
+    for e in left:
         op = e.op
         if not isinstance(op, AttentionSaving) or e.outs[1] in graph.outputs:
             continue

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 from ge2.base.arrays import INEXACT, python_type
 from ge2.base.config import config
 from ge2.base.errors import Ge2Error, NoRuleError, TypeRuleError, VerifyError
-from ge2.base.record import collector_paused, record
+from ge2.base.record import collector_paused, outlines, record
 from ge2.base.source import here
 from ge2.ir import (
     ArrayType,
@@ -26,6 +26,7 @@ from ge2.ir import (
     Op,
     Var,
     current,
+    lines_of,
     rename,
     renamed,
     type_of,
@@ -157,7 +158,8 @@ def vjp_graph(
     graph, trace = fused(graph) if derive.fuses else graph, Trace("a derivative")
     with trace:
         active = active_values(graph, wanted) & needed_values(graph, given)
-        saved = [with_residuals(trace, e, active, derive) for e in graph.eqns]
+        known: Known = {}
+        saved = [with_residuals(trace, e, active, derive, known) for e in graph.eqns]
         trace.eqns = list(saved)
         cts = Cotangents(trace)
         seeds = [
@@ -187,6 +189,9 @@ def fused(graph: Graph) -> Graph:
     return recognised(graph, targets() if later else targets() - {"c"})
 
 
+Known = dict[tuple[object, ...], Op | None]  # None: what it was
+
+
 def active_values(graph: Graph, wanted: Flags) -> set[Atom]:
     """The values that depend on a wanted input in a way that has a derivative."""
     active: set[Atom] = {
@@ -211,17 +216,32 @@ def needed_values(graph: Graph, given: Flags) -> set[Atom]:
     return needed
 
 
-def with_residuals(trace: Trace, eqn: Eqn, active: set[Atom], derive: Derive) -> Eqn:
-    """The equation, also yielding what its derivative reads."""
+def with_residuals(trace: Trace, eqn: Eqn, active: set[Atom], derive: Derive, known: Known) -> Eqn:
+    """The equation, also yielding what its derivative reads; equal ones of equal lines, as the layers
+    of a network have, have that worked out once.
+    """
     if not isinstance(eqn.op, GraphOp) or active.isdisjoint(eqn.outs):
         return eqn
-    trace.source = eqn.source
-    with blamed(eqn):
-        op: Op = eqn.op.saving(tuple(a in active for a in eqn.inputs), derive)
-    if op is eqn.op:
+    wanted = tuple([a in active for a in eqn.inputs])
+    key = eqn.op, wanted, lines_of(eqn), tuple(map(id, uncompared(eqn.op)))
+    if key not in known:
+        trace.source = eqn.source
+        with blamed(eqn):
+            op: Op = eqn.op.saving(wanted, derive)
+        known[key] = None if op is eqn.op else op
+    found = known[key]
+    if found is None:
         return eqn
-    types = op.infer(*(a.type for a in eqn.inputs))
-    return Eqn(op, eqn.inputs, (*eqn.outs, *(Var(t) for t in types[len(eqn.outs) :])), eqn.source)
+    types = found.infer(*(a.type for a in eqn.inputs))
+    more = [Var(t) for t in types[len(eqn.outs) :]]
+    return Eqn(found, eqn.inputs, (*eqn.outs, *more), eqn.source)
+
+
+def uncompared(op: Op) -> Iterator[object]:
+    """What an operation, or one in its graphs, holds that equality leaves out: a rule in Python."""
+    if isinstance(op, GraphOp):
+        yield from (getattr(op, f.name) for f in outlines(type(op)) if not f.compared)
+        yield from (x for g in op.graphs() for eqn in g.eqns for x in uncompared(eqn.op))
 
 
 def pull_back(trace: Trace, eqn: Eqn, cts: Cotangents, active: set[Atom]) -> None:

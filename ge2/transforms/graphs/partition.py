@@ -234,8 +234,9 @@ def efforts(again: Again, linked: Mapping[Eqn, Sequence[Eqn]]) -> Callable[[Eqn]
 
     def effort(eqn: Eqn) -> int:
         if eqn not in known:
-            dear = again(eqn) >= NEVER or any(effort(e) >= NEVER for e in linked.get(eqn, ()))
-            known[eqn] = NEVER if dear else again(eqn)
+            own = again(eqn)
+            dear = own >= NEVER or any(effort(e) >= NEVER for e in linked.get(eqn, ()))
+            known[eqn] = NEVER if dear else own
         return known[eqn]
 
     return effort

@@ -155,7 +155,8 @@ class StepAssembler(Assembler):
     def problem(self, step: Step) -> Problem:
         """Returns what a kernel of a step is chosen for, its arrays where they are in the program."""
         found = Problem.of(step.eqn, "cuda", self.kernel_operand, step.shared)
-        return replace(found, operands=tuple(self.of_one_memory(step.eqn, found.operands)))
+        operands = tuple(self.of_one_memory(step.eqn, found.operands))
+        return found if operands == found.operands else replace(found, operands=operands)
 
     def of_one_memory(self, eqn: Eqn, operands: Sequence[Operand]) -> Iterator[Operand]:
         """The operands of a step, those that lie in the same memory knowing of each other."""

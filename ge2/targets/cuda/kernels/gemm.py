@@ -292,13 +292,26 @@ class Joint(OnTensorCores):
         return self.epilogue(epilogue_of(problem, caps.chip))
 
 
-@lru_cache(16)
 def epilogue_of(problem: Problem, chip: Chip) -> RegionEpilogue:
-    """The region, whose values are where the problem says. Several families ask for it."""
+    """The region, whose values are where the problem says."""
     op = steps_of(problem.op)
     a, b = (x.type for x in op.product.inputs)
     columns, operands = len(op.dot.free(a, b)[1]), op.around(problem.placed(op.graph))
-    return RegionEpilogue(op.region, op.places, operands, columns, chip)
+    values = (*op.region.graph.inputs, *op.rest.outs)
+    places = tuple([values.index(v) for v in op.places])
+    return epilogue_at(op.region, places, tuple(map(operands.get, values)), columns, chip)
+
+
+@lru_cache(64)
+def epilogue_at(
+    region: Region, products: Dims, operands: tuple[Operand | None, ...], columns: int, chip: Chip
+) -> RegionEpilogue:
+    """Several families ask for it, and so do products that differ in their factors alone. Values are
+    told by their numbers among the region's inputs and outputs.
+    """
+    values = region.graph.inputs + tuple(v for v in region.graph.outputs if isinstance(v, Var))
+    known = {v: x for v, x in zip(values, operands, strict=True) if x is not None}
+    return RegionEpilogue(region, [values[n] for n in products], known, columns, chip)
 
 
 def step_by_step(problem: Problem, caps: Caps) -> float:

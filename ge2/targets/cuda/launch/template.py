@@ -373,6 +373,11 @@ class Entry:
                 own[base] = joined([*own.get(base, ()), *ranges])
 
 
+def memories_of(accesses: Sequence[Access]) -> tuple[Memory, Memory]:
+    """The memory that is touched, and that which is written."""
+    return memory_of(accesses), memory_of(each for each in accesses if each.written)
+
+
 def memory_of(accesses: Iterable[Access]) -> Memory:
     found: Memory = {}
     for each in accesses:
@@ -448,7 +453,7 @@ class Bundling:
         worth = {id(each) for each in self.worth(items)}
         if not worth:
             return [*items]
-        met = [(item, touched(item)) for item in items]
+        met = [(item, *memories_of(touched(item))) for item in items]
         found = self.gathered([self.entry(*each) for each in met], worth)
         few = {id(x) for e in found if len(e.launches) < self.tuning.bundled for x in e.launches}
         if worth & few:
@@ -490,11 +495,10 @@ class Bundling:
                 self.place(found, each)
         return found
 
-    def entry(self, item: Item, accesses: Sequence[Access]) -> Entry:
+    def entry(self, item: Item, touched: Memory, written: Memory) -> Entry:
         key = self.key(item)
         blocks = item.grid[axis_of(item.grid)] if isinstance(item, Launch) and key else 0
-        written = memory_of(each for each in accesses if each.written)
-        return Entry([item], memory_of(accesses), written, key, blocks)
+        return Entry([item], {**touched}, {**written}, key, blocks)
 
     def key(self, item: Item) -> Any:
         """Returns what launches that may be one share, one object; None for one that stays apart."""
@@ -542,8 +546,7 @@ class Bundling:
 
     def last_touching(self, found: Sequence[Entry], new: Entry, first: int) -> int:
         """The last entry from the `first` on that must end before another begins; -1 if none must."""
-        numbers = range(len(found) - 1, first - 1, -1)
-        return next((i for i in numbers if found[i].touches(new)), -1)
+        return next((i for i in range(len(found) - 1, first - 1, -1) if found[i].touches(new)), -1)
 
     def full(self, entry: Entry, new: Entry) -> bool:
         """True if parameters have no bytes for another launch, or a grid no blocks."""
