@@ -144,15 +144,13 @@ def undisturbed(times: Sequence[float]) -> float:
 @final
 @record
 class Race:
-    """The outcome of a race: the entry of the record, the problem in words, and predictions beside
-    it.
+    """The outcome of a race: the entry of the record, and the problem in words.
 
     `before`: what would have been chosen without it.
     """
 
     problem: str
     entry: Entry
-    predicted: tuple[tuple[str, float | None], ...]
     before: str = ""
 
     @property
@@ -216,7 +214,6 @@ def race(bench: Bench, end: float = float("inf"), tell: Tell | None = None) -> R
     return Race(
         str(bench.step.eqn.op.name) if not bench.step.name else bench.step.name,
         entry,
-        tuple((r.candidate.title, r.candidate.predicted) for r in racers),
         before.title,
     )
 
