@@ -135,6 +135,12 @@ def nested(side, f, steps):
 @example("layers", ["checkpoint", "cond", "linearize"], 5)
 @example("elementwise", ["grad", "grad", "grad"], 6)
 @example("matmul", ["jit", "jacrev", "jit"], 7)
+@example("where", ["jit", "value_and_grad", "jit"], 8)
+@example("gather", ["jit", "vmap last", "jit"], 9)
+@example("cumprod", ["jit", "grad", "vmap", "grad", "jit"], 10)
+@example("sort", ["jit", "linearize", "jit"], 11)
+@example("written", ["jit", "grad", "jit", "jvp"], 12)
+@example("slices", ["jit", "jacfwd"], 13)
 def test_any_nest_of_transforms_is_what_other_transforms_make_of_it(name, steps, seed):
     x = points(np.random.default_rng(seed)) * 0.7
     want = nested(1, FORWARD[name], steps)(x)
