@@ -262,6 +262,8 @@ def as_view(function: Any, args: tuple[Any, ...], more: dict[str, Any], y: Any) 
         copy.cell.packed = True
         return copy
     if y.cell is base.cell:
+        if not base.usable:
+            raise base.escaped()
         if sure and PUTS[function] is not read_only:
             like = packed(base.type.shape)
             if function(like, *rest, **more) is like:  # no view, which has a shape of its own
