@@ -151,16 +151,6 @@ def milliseconds(seconds: float) -> str:
     return f"{value:.0f} ms" if value >= 100 else f"{value:.3g} ms"
 
 
-def columns(rows: list[tuple[str, str]], indent: str = "  ") -> str:
-    """
-    >>> print(columns([("a", "1"), ("bcd", "2")]))
-      a    1
-      bcd  2
-    """
-    width = max(len(left) for left, _ in rows)
-    return "\n".join(f"{indent}{left:{width}}  {right}" for left, right in rows)
-
-
 def deliver(text: str, output: str | None) -> None:
     """Prints a text, or writes it to a file. Ge2Error if the file cannot be written."""
     if not output:

@@ -15,6 +15,7 @@ from dataclasses import asdict, replace
 from importlib.machinery import ModuleSpec
 from importlib.util import module_from_spec
 from itertools import pairwise
+from textwrap import indent
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,8 +25,8 @@ from ge2.base.arrays import beside
 from ge2.base.config import config
 from ge2.base.errors import ArgumentError, Ge2Error, InputError
 from ge2.base.record import record
-from ge2.base.source import templates
-from ge2.cli import columns, deliver, milliseconds
+from ge2.base.source import table, templates
+from ge2.cli import deliver, milliseconds
 
 # -------- `ge2 demo gpt`: trains the model of letters of examples/gpt2, and writes a text by it.
 
@@ -61,15 +62,15 @@ def run_gpt(options: argparse.Namespace) -> int:
         bar.record(loss=loss)
 
     with bar:
-        model, alphabet, held, table = characters.train(steps, each, seed=options.seed)
+        model, alphabet, held, pairs = characters.train(steps, each, seed=options.seed)
     rows = [
         ("trained", f"{steps} steps in {time.perf_counter() - began:.0f} s, compiling included"),
         ("unseen text", f"{held:.3f} nats a letter"),
-        ("a table of pairs", f"{table:.3f} nats a letter, the exact one of all the text"),
+        ("a table of pairs", f"{pairs:.3f} nats a letter, the exact one of all the text"),
     ]
-    print(f"\n{columns(rows)}\n\nIt writes:\n")
+    print(f"\n{indent(table(rows), '  ')}\n\nIt writes:\n")
     print(characters.write(model, alphabet, "The ", LETTERS, options.seed))
-    if held < table:
+    if held < pairs:
         return 0
     print("\nFAILED: a table of pairs of letters knows more.")
     return 1
@@ -492,7 +493,7 @@ def summary(report: Report) -> str:
         ("to see them", SHOW),
     ]
     verdict = "" if report.passed else "\n\nFAILED: the test accuracy is below what is required."
-    return f"\n{columns(rows)}{verdict}"
+    return f"\n{indent(table(rows), '  ')}{verdict}"
 
 
 def explain(step: Any, data: Digits, at: Place = CPU) -> str:
