@@ -158,8 +158,7 @@ def allocated(f: Any, *args: Any) -> int:
     f.lower(*args).compile()
     tracemalloc.start()
     try:
-        kept = f(*args)
-        assert kept
+        assert f(*args) is not None
         return tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

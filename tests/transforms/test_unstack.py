@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from ge2.compile.memory.candidates import unstacked
 from ge2.ir import Graph, verify
 from ge2.passes.simplify import inline
 from ge2.trace import tidy
+from tests.runtime.test_memory_limit import allocated, limited
 
 N, BATCH, ROUNDS = 32, 64, 24
 RNG = np.random.default_rng(0)
@@ -62,10 +62,6 @@ def highest(ws, xs):
     return np.sum(ge2.lax.scan(body, START, xs)[0])
 
 
-def limited(f: Any, limit: int) -> Any:
-    return ge2.jit(ge2.grad(f), memory_limit=limit)
-
-
 def memory(f: Any) -> Any:
     return f.lower(WS, XS).memory_analysis()
 
@@ -105,14 +101,7 @@ def test_what_is_allocated_is_less():
     with config.using(executor="blocked", threads=1):
         full = memory(ge2.jit(ge2.grad(gated))).peak
         small = limited(gated, full - 2 * STACK + MORE)
-        small.lower(WS, XS).compile()
-        tracemalloc.start()
-        try:
-            small(WS, XS)
-            measured = tracemalloc.get_traced_memory()[1]
-        finally:
-            tracemalloc.stop()
-        assert measured < full - 2 * STACK + MORE + 20_000
+        assert allocated(small, WS, XS) < full - 2 * STACK + MORE + 20_000
 
 
 def graph_of(f: Any) -> Graph:
