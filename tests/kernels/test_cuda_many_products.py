@@ -16,6 +16,7 @@ import ge2
 from ge2.compile import compile_graph
 from ge2.targets.cuda.emulator import EMULATED, ShimDevice
 from tests.codegen.texts import kernels
+from tests.compared import all_close
 from tests.exhaustive import examples
 from tests.kernels.product_cases import BF16, DIGITS, DTYPES, F32, F64, TURNS, judge, normal, turned
 from tests.nvrtc import needs_nvrtc
@@ -157,10 +158,7 @@ def test_a_gradient_of_many_layers() -> None:
     executable = compile_graph(graph, device=ShimDevice(MANY_ALONE))
     assert any(CALLED in k.source for k in executable.kernels)
     g = 1 - np.tanh(a.astype("f8") @ b) ** 2
-    for found, want in zip(
-        executable(a, b), (g @ b.swapaxes(1, 2), a.swapaxes(1, 2) @ g), strict=True
-    ):
-        np.testing.assert_allclose(found, want, rtol=0, atol=2e-5)
+    all_close(executable(a, b), (g @ b.swapaxes(1, 2), a.swapaxes(1, 2) @ g), rtol=0, atol=2e-5)
 
 
 @needs_compiler

@@ -18,6 +18,7 @@ from ge2 import lax
 from ge2.base.errors import Ge2Error, InPlaceError
 from ge2.numpy.rare import SHARING
 from ge2.transforms import grad, jacfwd, make_jaxpr
+from tests.compared import all_equal
 from tests.exhaustive import examples
 
 Program = list[tuple[int, int, int]]  # a step, and the variables that are its a and b
@@ -424,8 +425,7 @@ def test_an_array_made_inside_takes_another_shape_and_its_views_keep_theirs() ->
         return y, row, z
 
     x = np.arange(12.0).reshape(3, 4)
-    for found, wanted in zip(ge2.jit(f)(x), f(x), strict=True):
-        np.testing.assert_array_equal(found, wanted, strict=True)
+    all_equal(ge2.jit(f)(x), f(x), strict=True)
 
 
 @pytest.mark.parametrize("view", VIEW.values(), ids=VIEW)
@@ -497,8 +497,7 @@ def test_a_reshape_of_a_transposed_array_is_a_copy() -> None:
         return y, turned, flat, y.T.ravel(), np.ravel(y[:, 0])
 
     x = np.arange(6.0).reshape(2, 3)
-    for got, want in zip(make_jaxpr(f)(x)(x), f(x), strict=True):
-        np.testing.assert_array_equal(got, want)
+    all_equal(make_jaxpr(f)(x)(x), f(x))
 
 
 def test_a_row_at_a_traced_place_is_a_view_that_costs_one_update() -> None:
@@ -580,8 +579,7 @@ def test_functions_of_ge2_numpy_share_memory_as_numpys_do(name: str, side: str) 
     except InPlaceError:
         assert name == "einsum"
         return
-    for g, w in zip(got, want, strict=True):
-        np.testing.assert_array_equal(g, w)
+    all_equal(got, want)
 
 
 def test_a_body_writes_into_its_carry_and_the_first_value_stays() -> None:

@@ -15,6 +15,7 @@ from ge2.compile.memory.candidates import unstacked
 from ge2.ir import Graph, verify
 from ge2.passes.simplify import inline
 from ge2.trace import tidy
+from tests.compared import all_close
 from tests.runtime.test_memory_limit import allocated, limited
 
 N, BATCH, ROUNDS = 32, 64, 24
@@ -81,8 +82,7 @@ def test_at_the_least_limit_the_gradient_is_the_same(executor: str, f: Any):
         found = least(f)
         small = limited(f, found)
         assert memory(small).peak == found <= memory(plain).peak
-        for a, b in zip(small(WS, XS), plain(WS, XS), strict=True):
-            np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
+        all_close(small(WS, XS), plain(WS, XS), rtol=1e-9, atol=1e-12)
 
 
 def test_stacks_of_gates_are_given_up_one_by_one():
@@ -116,8 +116,7 @@ def test_the_graph_without_a_stack():
         verify(each.graph)
         assert all(each.value not in e.outs for e in each.graph.eqns)
         args = [START, *WS, XS]
-        for a, b in zip(each.graph(*args), graph(*args), strict=True):
-            np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
+        all_close(each.graph(*args), graph(*args), rtol=1e-9, atol=1e-12)
 
 
 def highest_of(read: bool) -> Graph:

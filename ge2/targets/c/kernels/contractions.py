@@ -80,6 +80,7 @@ class Joint(Generated):
 
     ops, kinds = (Region,), (CONTRACTION,)
     anywhere = True
+    ranked = True
 
     def refuses(self, problem: Problem, caps: Caps | None) -> str:
         op = steps_of(problem.op)
@@ -92,9 +93,6 @@ class Joint(Generated):
 
     def refuses_halves(self, both: Halves, caps: Caps | None) -> str:
         return ""
-
-    def is_ranked(self, problem: Problem, caps: Caps | None) -> bool:
-        return True
 
 
 @final

@@ -88,6 +88,7 @@ class Generated(Family[Caps, Pieces]):
     """
 
     target = "c"
+    ranked = False
 
     def variants(self, problem: Problem, caps: Caps) -> Iterable[Variant]:
         return shared(ONLY, problem, caps)
@@ -95,9 +96,6 @@ class Generated(Family[Caps, Pieces]):
     def seconds(self, problem: Problem, variant: Variant, caps: Caps) -> float:
         """Bytes or operations at the speed of one thread, or of all where work is shared."""
         return shared_seconds(problem, variant, caps)
-
-    def is_ranked(self, problem: Problem, caps: Caps | None) -> bool:
-        return False
 
 
 def shared_seconds(problem: Problem, variant: Variant, caps: Caps, rate: float = 1.0) -> float:
