@@ -21,6 +21,7 @@ from ge2.passes import TABLE
 from ge2.targets.c import launcher, linked
 from ge2.targets.c.libraries import Blas
 from tests.compared import all_close, all_equal
+from tests.threads import on_threads
 
 N = 1 << 21
 SQUARES = f"""{{ lambda ; x:f32[{N}] w:f32[] b:f32[]. let
@@ -173,11 +174,7 @@ def test_the_first_calls_of_many_threads_build_once():
         f(f32(N), np.float32(1), np.float32(0))
         runs.append(f.build())
 
-    threads = [threading.Thread(target=call) for _ in range(16)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    on_threads(*[call] * 16)
     assert len(set(map(id, runs))) == 1
 
 
