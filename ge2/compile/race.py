@@ -144,13 +144,15 @@ def undisturbed(times: Sequence[float]) -> float:
 @final
 @record
 class Race:
-    """The outcome of a race: the entry of the record, and the problem in words.
+    """The outcome of a race: the entry of the record, the problem in words, and predictions beside
+    it.
 
     `before`: what would have been chosen without it.
     """
 
     problem: str
     entry: Entry
+    predicted: tuple[tuple[str, float | None], ...]
     before: str = ""
 
     @property
@@ -214,6 +216,7 @@ def race(bench: Bench, end: float = float("inf"), tell: Tell | None = None) -> R
     return Race(
         str(bench.step.eqn.op.name) if not bench.step.name else bench.step.name,
         entry,
+        tuple((r.candidate.title, r.candidate.predicted) for r in racers),
         before.title,
     )
 
