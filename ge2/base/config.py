@@ -20,7 +20,7 @@ from contextvars import ContextVar
 from dataclasses import field, fields
 from functools import cache
 from threading import RLock
-from typing import Any, Final, NoReturn, TypeVar, cast, final
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, cast, final
 
 from ge2.base.errors import InputError, UnknownSetting
 from ge2.base.record import after_fork, record
@@ -38,7 +38,6 @@ def setting(default: Any, doc: str, choices: tuple[Any, ...] = (), keyed: bool =
 
 
 # fmt: off
-@final
 @record
 class Settings:
     """The settings and their defaults. The variable of `check` is `GE2_CHECK`, and so on."""
@@ -75,6 +74,11 @@ class Settings:
     tuning: tuple[object, ...] = setting((), "records that kernels are planned by; from Python alone", keyed=True)
 # fmt: on
 
+
+if TYPE_CHECKING:
+    Named = Settings  # the names and types of what `Config` has
+else:
+    Named = object
 
 FIELDS: Final = {f.name: f for f in fields(Settings)}
 KEYED: Final = tuple(name for name, f in FIELDS.items() if f.metadata["keyed"])
@@ -157,39 +161,9 @@ _keys: dict[tuple[Any, ...], tuple[Any, ...]] = {}
 _edition: list[int] = [0]  # of what else decides which kernels are chosen: see `Config.renew`
 
 
-class Config:
+class Config(Named):
     """The settings in force: see the table `Settings`."""
 
-    check: bool
-    disable_jit: bool
-    executor: str
-    threads: int
-    log_compiles: bool
-    passes_off: tuple[str, ...]
-    dump: str
-    cache_dir: str
-    cache_limit: int
-    cc: str
-    nvrtc: str
-    compile_timeout: int
-    compile_patience: int
-    debug_nans: bool
-    debug_infs: bool
-    nvtx: bool
-    check_leaks: bool
-    shim_seed: int
-    shim_watch: bool
-    capture: str
-    overlap: bool
-    templates: str
-    progress: str
-    traceback: str
-    tune: str
-    prefer: tuple[str, ...]
-    deterministic: bool
-    workspace: int
-    pins: tuple[object, ...]
-    tuning: tuple[object, ...]
     key: tuple[Any, ...]  # the settings that change what is compiled
 
     def __getattr__(self, name: str) -> Any:

@@ -200,6 +200,7 @@ class Family(ABC, Generic[Caps, Code]):
     anywhere: ClassVar[bool] = False
     # whether it leaves steps apart that other families take as one
     in_steps: ClassVar[bool] = False
+    ranked: ClassVar[bool] = True  # whether predictions decide for all problems: see `is_ranked`
 
     def serves(self, op: Op) -> bool:
         """True if kernels of the family are for operations of this kind; others it is not asked for."""
@@ -242,7 +243,7 @@ class Family(ABC, Generic[Caps, Code]):
         """True if predictions decide for a problem; else the order does, which was measured, and they are for
         people.
         """
-        return True
+        return self.ranked
 
     @abstractmethod
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Code:

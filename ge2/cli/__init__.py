@@ -1,5 +1,5 @@
 """`ge2 COMMAND`: the command that is asked for is imported, and an error of ours becomes a line and an
-exit code; and what commands share: progress, tables, a user's function and its arguments.
+exit code; and what commands share: tables, a user's function and its arguments.
 """
 
 from __future__ import annotations
@@ -9,17 +9,14 @@ import ast
 import importlib
 import importlib.util
 import inspect
-import math
 import os
-import shutil
 import sys
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib.metadata import PackageNotFoundError, version
 from types import ModuleType
-from typing import Any, Final, TextIO, final
+from typing import Any, Final
 
 import ge2
 from ge2.base.config import OLD, config
@@ -142,78 +139,16 @@ def installed_version() -> str:
 # -------- A function of a user's file or module, named `FILE.py:function`, and its arguments. What
 # the file does under `__main__` is not done.
 
-# ------------------------------------------------------------------------------------------ screen
-# What a person sees while waiting: a bar on a terminal, a line now and then anywhere else.
-
-
-WIDTH = 30
-
-
-@final
-@dataclass(slots=True)
-class Progress:
-    """Reports the progress of `total` things of one kind, on standard output
-    by default.
-    """
-
-    label: str
-    total: int
-    unit: str
-    out: TextIO | None = None
-    quiet: bool = False
-    lines: int = 6
-    _shown: int = 0
-
-    def __call__(self, done: int, note: str = "") -> None:
-        if self.quiet:
-            return
-        out = self.out or sys.stdout
-        if out.isatty():
-            self._redraw(out, done, note)
-        elif done == self.total or done >= self._shown + math.ceil(self.total / self.lines):
-            self._shown = done
-            print(f"  {self.label}  {done}/{self.total} {self.unit}   {note}", file=out, flush=True)
-
-    def _redraw(self, out: TextIO, done: int, note: str) -> None:
-        filled = round(WIDTH * done / max(self.total, 1))
-        full, empty = glyphs(out)
-        bar = full * filled + empty * (WIDTH - filled)
-        text = f"  {self.label}  {bar}  {done}/{self.total} {self.unit}   {note}"
-        end = "\n" if done == self.total else ""
-        print(
-            f"\r\x1b[K{text[: shutil.get_terminal_size().columns - 1]}",
-            end=end,
-            file=out,
-            flush=True,
-        )
-
-
-def glyphs(out: TextIO) -> tuple[str, str]:
-    """The bar's two characters, such as the stream can encode."""
-    try:
-        "━─".encode(out.encoding or "ascii")
-    except (UnicodeEncodeError, LookupError):
-        return "#", "."
-    return "━", "─"
+# -------------------------------------------------------------------------------------------- words
 
 
 def milliseconds(seconds: float) -> str:
     """
-    >>> milliseconds(0.0012345), milliseconds(0.5)
-    ('1.23 ms', '500 ms')
+    >>> milliseconds(0.001), milliseconds(0.0012345), milliseconds(12.0)
+    ('1 ms', '1.23 ms', '12000 ms')
     """
     value = seconds * 1e3
     return f"{value:.0f} ms" if value >= 100 else f"{value:.3g} ms"
-
-
-def columns(rows: list[tuple[str, str]], indent: str = "  ") -> str:
-    """
-    >>> print(columns([("a", "1"), ("bcd", "2")]))
-      a    1
-      bcd  2
-    """
-    width = max(len(left) for left, _ in rows)
-    return "\n".join(f"{indent}{left:{width}}  {right}" for left, right in rows)
 
 
 def deliver(text: str, output: str | None) -> None:

@@ -17,7 +17,7 @@ from ge2.base.errors import ArgumentError, CacheTrouble, Ge2Error, InputError
 from ge2.base.record import record
 from ge2.base.source import size_words, table
 from ge2.choice.record import store
-from ge2.cli import columns, deliver
+from ge2.cli import deliver
 from ge2.io.training import read_log
 
 # -------- `ge2 cache ACTION`: what the cache of compiled kernels holds, whether it is sound, and
@@ -141,7 +141,7 @@ def info(kept: Stores, options: argparse.Namespace) -> Answer:
         rows += [("last used", when(entries[0].used)), ("longest idle", when(entries[-1].used))]
     if damaged:
         rows += [("damaged", f"{damaged}; see 'ge2 cache verify'")]
-    return Answer(data, columns(rows, ""))
+    return Answer(data, table(rows))
 
 
 def list_(kept: Stores, options: argparse.Namespace) -> Answer:
@@ -164,9 +164,7 @@ def show(kept: Stores, options: argparse.Namespace) -> Answer:
         ("state", entry.trouble or "sound"),
         ("size", size_words(entry.size)),
     ]
-    return Answer(
-        as_data(entry), columns([*rows, ("last used", when(entry.used)), *known, *more], "")
-    )
+    return Answer(as_data(entry), table([*rows, ("last used", when(entry.used)), *known, *more]))
 
 
 def verify(kept: Stores, options: argparse.Namespace) -> Answer:

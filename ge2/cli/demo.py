@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import io
 import json
 import os
 import sys
@@ -14,6 +15,7 @@ from dataclasses import asdict, replace
 from importlib.machinery import ModuleSpec
 from importlib.util import module_from_spec
 from itertools import pairwise
+from textwrap import indent
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,8 +25,8 @@ from ge2.base.arrays import beside
 from ge2.base.config import config
 from ge2.base.errors import ArgumentError, Ge2Error, InputError
 from ge2.base.record import record
-from ge2.base.source import templates
-from ge2.cli import Progress, columns, deliver, milliseconds
+from ge2.base.source import table, templates
+from ge2.cli import deliver, milliseconds
 
 # -------- `ge2 demo gpt`: trains the model of letters of examples/gpt2, and writes a text by it.
 
@@ -50,18 +52,25 @@ def run_gpt(options: argparse.Namespace) -> int:
         raise ArgumentError(what, fix="ge2 demo gpt --steps 1000 --seed 0")
     characters, steps = example("gpt2.characters"), options.steps or STEPS
     print("A small GPT-2 learns the letters of Python's help, float32, on the CPU\n")
-    progress, began = Progress("training", steps, "steps"), time.perf_counter()
-    model, alphabet, held, table = characters.train(
-        steps, lambda step, loss: progress(step, f"loss {loss:.3f}"), seed=options.seed
+    began, bar = (
+        time.perf_counter(),
+        ge2.io.progress(range(steps), label="training", out=sys.stdout),
     )
+
+    def each(step: int, loss: float) -> None:
+        next(bar)
+        bar.record(loss=loss)
+
+    with bar:
+        model, alphabet, held, pairs = characters.train(steps, each, seed=options.seed)
     rows = [
         ("trained", f"{steps} steps in {time.perf_counter() - began:.0f} s, compiling included"),
         ("unseen text", f"{held:.3f} nats a letter"),
-        ("a table of pairs", f"{table:.3f} nats a letter, the exact one of all the text"),
+        ("a table of pairs", f"{pairs:.3f} nats a letter, the exact one of all the text"),
     ]
-    print(f"\n{columns(rows)}\n\nIt writes:\n")
+    print(f"\n{indent(table(rows), '  ')}\n\nIt writes:\n")
     print(characters.write(model, alphabet, "The ", LETTERS, options.seed))
-    if held < table:
+    if held < pairs:
         return 0
     print("\nFAILED: a table of pairs of letters knows more.")
     return 1
@@ -274,13 +283,10 @@ LIBRARY = ("matmul", "library")  # steps that are one operation of a library
 
 @record
 class Place:
-    """The device of the work: what puts an array there, what waits for it, and whose arrays they
-    are.
-    """
+    """The device of the work: what puts an array there, and what waits for it."""
 
     put: Callable[[Any], Any]
     wait: Callable[[], Any]
-    library: str
 
     def tree(self, tree: Any) -> Any:
         return ge2.tree.map(lambda x: self.put(x) if isinstance(x, np.ndarray) else x, tree)
@@ -289,7 +295,7 @@ class Place:
         return Digits(*map(self.put, (data.train_x, data.train_y, data.test_x, data.test_y)))
 
 
-CPU = Place(lambda x: x, lambda: None, "NumPy")
+CPU = Place(lambda x: x, lambda: None)
 
 
 def place(name: str) -> Place:
@@ -299,7 +305,7 @@ def place(name: str) -> Place:
     from ge2.targets.cuda.load import gpu  # slow to import
 
     device = gpu.current_gpu()
-    return Place(device.xp.asarray, device.xp.cuda.Device(device.number).synchronize, "CuPy")
+    return Place(device.xp.asarray, device.xp.cuda.Device(device.number).synchronize)
 
 
 @record
@@ -393,14 +399,15 @@ def train(
     step: Step, data: Digits, epochs: int, seed: int, quiet: bool = False, at: Place = CPU
 ) -> Report:
     state, rng = at.tree(start(seed)), np.random.default_rng(seed)
-    progress = Progress("training", epochs, "epochs", quiet=quiet)
     kernels = regions(step, state, data)
     began = time.perf_counter()
     loss: Array = np.zeros((), np.float32)
-    for epoch in range(1, epochs + 1):
+    out = io.StringIO() if quiet else sys.stdout
+    bar = ge2.io.progress(range(epochs), label="training", out=out)
+    for _ in bar:
         for x, y in batches(data.train_x, data.train_y, rng):
             state, loss = step(state, x, y)
-        progress(epoch, f"loss {float(loss):.4f}")
+        bar.record(loss=loss)
     training = time.perf_counter() - began
     reached = accuracy(state.params, data.test_x, data.test_y)
     ours, by_hand = times(step, state, data, at.wait)
@@ -486,7 +493,7 @@ def summary(report: Report) -> str:
         ("to see them", SHOW),
     ]
     verdict = "" if report.passed else "\n\nFAILED: the test accuracy is below what is required."
-    return f"\n{columns(rows)}{verdict}"
+    return f"\n{indent(table(rows), '  ')}{verdict}"
 
 
 def explain(step: Any, data: Digits, at: Place = CPU) -> str:

@@ -14,7 +14,7 @@ from ge2.base.config import config
 from ge2.base.errors import Ge2Error
 from ge2.base.record import record
 from ge2.base.source import count_words, size_words, table
-from ge2.cli import Look, add_executor, add_function, add_output, columns, deliver, named
+from ge2.cli import Look, add_executor, add_function, add_output, deliver, named
 from ge2.cli.kernels import placed
 from ge2.compile import compile_graph, how_to_make, stand_in
 from ge2.compile.executable import Executable
@@ -178,7 +178,7 @@ def plan(look: Look) -> Shown:
         (name, (size_words if "bytes" in name else count_words)(int(n))) for name, n in cost.items()
     ]
     steps = lowered.executable.report()
-    parts = (Part("steps", steps), Part("memory and work of a call", columns(rows, "")))
+    parts = (Part("steps", steps), Part("memory and work of a call", table(rows)))
     return Shown(parts, {"steps": steps.splitlines(), "memory": bytes_, "cost": cost})
 
 

@@ -124,10 +124,6 @@ class Scratch:
     shape: Dims
     dtype: np.dtype
 
-    @property
-    def nbytes(self) -> int:
-        return math.prod(self.shape) * self.dtype.itemsize
-
 
 @final
 @record

@@ -435,7 +435,7 @@ def executable(program: Program, how: How, limited: bool = False) -> Executable:
     }
     return Executable(
         how.name, program, config.executor, config.thread_count(), branches, how.donated, device=how.device,
-        limited=limited, ranged=config.nvtx, smaller=how.smaller, homes=how.homes, tuning=how.tuning,
+        limited=limited, ranged=config.nvtx, smaller=how.smaller, tuning=how.tuning,
     )  # fmt: skip
 
 

@@ -90,7 +90,6 @@ class Executable:
     # of the conds among the steps
     branches: dict[int, tuple[Executable, ...]] = field(default_factory=dict)
     donated: tuple[bool, ...] = ()
-    homes: tuple[int, ...] = ()  # the inputs whose memory the first outputs may be made in
     writes: Writes | None = None  # the inputs that those are carried back to
     device: Device | None = None  # that runs CUDA; None: the processor
     remat: Remat | None = None  # what it computes again, if its memory is limited

@@ -112,9 +112,6 @@ from ge2.ops.special import Polygamma as Polygamma
 # are given.
 
 
-RUNNING = {"sum": CumSum, "prod": CumProd}
-
-
 class ArrayMethods:
     """Mixed into whatever stands for an array and has a `type`."""
 
@@ -194,9 +191,6 @@ class ArrayMethods:
 
     def scatter_added(self, axes: Dims, updates: Any, *indices: Any) -> Any:
         return ScatterAdd(axes)(self, updates, *indices)
-
-    def running(self, kind: str, axis: int, reverse: bool = False) -> Any:
-        return RUNNING[kind](axis, reverse)(self)
 
     def sorting(self, axis: int) -> Any:
         return ArgSort(axis)(self)

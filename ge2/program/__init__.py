@@ -38,13 +38,7 @@ from ge2.passes.take_to_mask import Index
 # how long it is needed.
 
 
-# Where an array comes from: given by the caller, a Python number, the arena, made for the caller,
-# made by the step that computes it, the same memory as another.
-STORAGE = ("input", "host", "arena", "output", "library", "view")
-# host: Python numbers. view: no work. copy: a view that has to be a copy. kernel: a region. hosted:
-# a loop or branch whose iterations Python launches, in the memory of the whole.
 END = 1 << 60  # in place of a step: to the end of the call
-KINDS = ("host", "view", "copy", "kernel", "loop", "hosted", "matmul", "library")
 
 
 @final
@@ -54,6 +48,8 @@ class Buffer:
 
     name: str
     type: ArrayType
+    # "input": given by the caller; "host": a Python number; "arena"; "output": made for the caller;
+    # "library": made by the step that computes it; "view": the same memory as another
     storage: str
     first: int
     last: int
@@ -69,6 +65,9 @@ class Buffer:
 class Step:
     """One equation, and how it is run."""
 
+    # "host": Python numbers; "view": no work; "copy": a view that has to be a copy; "kernel": a region;
+    # "hosted": a loop or branch whose iterations Python launches, in the memory of the whole; "loop",
+    # "matmul", "library"
     kind: str
     name: str
     eqn: Eqn

@@ -123,10 +123,8 @@ class Trace:
     `active` are the inputs that a derivative flows from; `names` says what errors call a value.
     """
 
-    def __init__(
-        self, title: str = "a function", kind: str = "trace", source: Source | None = None
-    ) -> None:
-        self.title, self.kind, self.definition = title, kind, source
+    def __init__(self, title: str = "a function", kind: str = "trace") -> None:
+        self.title, self.kind = title, kind
         self.eqns: list[Eqn] = []
         self.inputs: list[Var] = []
         self.writes = False  # whether something in it was changed in place

@@ -262,8 +262,12 @@ def as_view(function: Any, args: tuple[Any, ...], more: dict[str, Any], y: Any) 
         copy.cell.packed = True
         return copy
     if y.cell is base.cell:
+        if not base.usable:
+            raise base.escaped()
         if sure and PUTS[function] is not read_only:
-            return y
+            like = packed(base.type.shape)
+            if function(like, *rest, **more) is like:  # no view, which has a shape of its own
+                return y
         y = y.renamed()
     y = y.viewing(base, read, PUTS[function](base, function, rest, more), layout, sure is not None)
     y.cell.view.assumed = sure is True and rests_on_order(function, base, y.type.shape)

@@ -25,6 +25,7 @@ from ge2.base.errors import CompilerTrouble
 from ge2.base.source import Ge2Warning
 from tests.backends.compilers import REAL, call, calls, needs_compiler, python, script, source
 from tests.backends.compilers import fresh as fresh
+from tests.threads import on_threads
 
 # ---------------------------------------------------------------------------------------- compiling
 
@@ -170,11 +171,7 @@ def test_threads_share_one_compilation(tmp_path):
             with config.using(cc=context.cc, cache_dir=context.cache_dir):
                 found.append(library(source(), "f"))
 
-        threads = [threading.Thread(target=work) for _ in range(8)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        on_threads(*[work] * 8)
     assert len(set(map(id, found))) == 1
     assert calls(tmp_path) == 2  # its version, and the library
 

@@ -300,7 +300,6 @@ def test_the_attributes_are_those_of_the_driver():
         "multiprocessors": "MULTIPROCESSOR_COUNT",
         "threads_per_block": "MAX_THREADS_PER_BLOCK",
         "threads_per_multiprocessor": "MAX_THREADS_PER_MULTIPROCESSOR",
-        "blocks_per_multiprocessor": "MAX_BLOCKS_PER_MULTIPROCESSOR",
         "registers_per_multiprocessor": "MAX_REGISTERS_PER_MULTIPROCESSOR",
         "shared_static": "MAX_SHARED_MEMORY_PER_BLOCK",
         "shared_optin": "MAX_SHARED_MEMORY_PER_BLOCK_OPTIN",

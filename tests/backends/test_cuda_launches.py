@@ -5,9 +5,9 @@ from __future__ import annotations
 import ctypes
 import gc
 import subprocess
-import threading
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -34,6 +34,7 @@ from tests.backends.fake_driver import (
     seen,
     set_,
 )
+from tests.threads import on_threads
 
 HEADER = next(Path("/usr/local").glob("cuda*/include/cuda.h"), None)
 N = 8
@@ -628,11 +629,7 @@ def test_threads_meet_in_no_list(make, driver):
                 wrong.append(seed)
             time.sleep(0.001 * seed)
 
-    threads = [threading.Thread(target=work, args=(n,)) for n in (1, 2, 3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    on_threads(*(partial(work, n) for n in (1, 2, 3)))
     assert not wrong
 
 

@@ -9,7 +9,6 @@ import sys
 import weakref
 from pathlib import Path
 from sysconfig import get_path
-from threading import Thread
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,6 +19,7 @@ from ge2.base.compiler import extension
 from ge2.base.detect import toolchain
 from ge2.targets.c.launcher import ABI
 from tests.backends.fake_driver import launches_extension
+from tests.threads import on_threads
 
 pytestmark = pytest.mark.skipif(toolchain() is None, reason="no C compiler")
 F4, F8 = np.dtype(np.float32), np.dtype(np.float64)
@@ -195,9 +195,7 @@ def test_each_thread_has_its_own_where_streams_are_of_threads(made: Any, fake: A
     program.stream = 2
     first = program.call()[0].data.ptr
     found: list[int] = []
-    thread = Thread(target=lambda: found.append(program.call()[0].data.ptr))
-    thread.start()
-    thread.join()
+    on_threads(lambda: found.append(program.call()[0].data.ptr))
     assert found != [first]
     assert program.call()[0].data.ptr == first
 

@@ -14,6 +14,7 @@ import time
 import warnings
 import weakref
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from types import SimpleNamespace
 
 import ml_dtypes
@@ -30,6 +31,7 @@ from ge2.targets.c.launcher import EXTENSION, Array, Number, Output, make_launch
 from tests.backends.programs import BF16, BOOL, C128, F32, F64, FP8, I64, adder, constant
 from tests.backends.programs import launch as launch
 from tests.backends.programs import library as library
+from tests.threads import on_threads
 
 COUNTED = getattr(sys, "_is_gil_enabled", lambda: True)()
 BIG = (1 << 15,)  # float32 of 128 KiB, whose memory is kept
@@ -378,11 +380,7 @@ def test_threads_share_what_is_kept(launch):
             if not (y == own + 1).all():
                 wrong.append(own)
 
-    workers = [threading.Thread(target=work, args=(i,)) for i in range(4)]
-    for w in workers:
-        w.start()
-    for w in workers:
-        w.join()
+    on_threads(*(partial(work, i) for i in range(4)))
     assert not wrong
 
 

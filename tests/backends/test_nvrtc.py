@@ -32,6 +32,7 @@ from ge2.targets.cuda.load.nvrtc import (
     usages,
 )
 from tests.nvrtc import has_nvrtc, needs_nvrtc
+from tests.threads import on_threads
 
 ARCHITECTURES = ("sm_80", "sm_90a", "sm_100")
 SCALE = """
@@ -397,11 +398,7 @@ def test_threads_share_one_compilation():
         ready.wait()
         made.append(compile(scale(5.0), "sm_90a"))
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    on_threads(*[work] * 4)
     assert len({*map(id, made)}) == 1
 
 

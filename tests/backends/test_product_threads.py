@@ -7,7 +7,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import threading
 
 import numpy as np
 import pytest
@@ -17,6 +16,7 @@ from ge2.base.compiler import library
 from ge2.base.config import allowed_cores, quota
 from ge2.targets.c import libraries
 from tests.backends.compilers import call, needs_compiler
+from tests.threads import on_threads
 
 # rows, columns, inner, count, transposed: rows in tiles, columns in tiles,
 # ragged, whole, many small
@@ -119,11 +119,7 @@ def test_the_blas_has_its_threads_again_after_a_product(rng):
     try:
         for count in (1, 2):
             libraries.set_threads(count)
-            others = [threading.Thread(target=f, args=(a, a)) for _ in range(3)]
-            for each in others:
-                each.start()
-            for each in others:
-                each.join()
+            on_threads(*[lambda: f(a, a)] * 3)
             assert libraries.get_threads() == count
             assert libraries.PRODUCTS[0] == 0
     finally:

@@ -8,8 +8,8 @@ import ctypes
 import gc
 import subprocess
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from threading import Thread
 from types import SimpleNamespace
 
 import numpy as np
@@ -23,6 +23,7 @@ from ge2.targets.cuda.load import arena
 from ge2.targets.cuda.load import gpu as device
 from ge2.targets.cuda.load.arena import STREAMS, Arenas, DriverAddresses, Scratch
 from ge2.targets.cuda.load.gpu import CudaDevice
+from tests.threads import on_threads
 
 pytestmark = pytest.mark.skipif(toolchain() is None, reason="no C compiler")
 GRANULE = 64 << 10
@@ -263,11 +264,7 @@ def test_threads_never_have_the_same_at_once(world):
             held.remove(begin)
             idle.append(memory)
 
-    threads = [Thread(target=work, args=(n,)) for n in range(1, 4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    on_threads(*(partial(work, n) for n in range(1, 4)))
     assert not wrong
 
 

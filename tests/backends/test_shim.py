@@ -674,32 +674,18 @@ def test_a_source_that_is_no_cpp_or_has_no_kernel() -> None:
         ShimDevice().module("__device__ int f(int n) { return n; }")
 
 
-LAUNCHES: dict[str, tuple[tuple[Any, ...], tuple[Any, ...], tuple[Any, ...], int]] = {
-    "grid of .0, 1, 1.": ((0,), (1,), (np.zeros(1, np.int32), np.int32(1)), 0),
-    "grid of .1, 65536, 1.": ((1, 65536), (1,), (np.zeros(1, np.int32), np.int32(1)), 0),
-    "block of .1, 1, 65.": ((1,), (1, 1, 65), (np.zeros(1, np.int32), np.int32(1)), 0),
-    "with 1040 threads a block": ((1,), (26, 40), (np.zeros(1, np.int32), np.int32(1)), 0),
-    "takes 2 arguments; got 1": ((1,), (1,), (np.zeros(1, np.int32),), 0),
-    "argument 1 .* integer of 4 bytes; got int64": (
-        (1,),
-        (1,),
-        (np.zeros(1, np.int32), np.int64(1)),
-        0,
-    ),
-    "argument 1 .* integer of 4 bytes; got float32": (
-        (1,),
-        (1,),
-        (np.zeros(1, np.int32), np.float32(1)),
-        0,
-    ),
-    "argument 1 .* got an array": ((1,), (1,), (np.zeros(1, np.int32), np.zeros(1, np.int32)), 0),
-    "argument 0 .* an array or its address": ((1,), (1,), (np.int32(1), np.int32(1)), 0),
-    "shared memory, more than there is": (
-        (1,),
-        (1,),
-        (np.zeros(1, np.int32), np.int32(1)),
-        228 << 10,
-    ),
+ARRAY, NUMBER = np.zeros(1, np.int32), np.int32(1)
+LAUNCHES: dict[str, tuple[Any, Any, Any, int]] = {
+    "grid of .0, 1, 1.": ((0,), (1,), (ARRAY, NUMBER), 0),
+    "grid of .1, 65536, 1.": ((1, 65536), (1,), (ARRAY, NUMBER), 0),
+    "block of .1, 1, 65.": ((1,), (1, 1, 65), (ARRAY, NUMBER), 0),
+    "with 1040 threads a block": ((1,), (26, 40), (ARRAY, NUMBER), 0),
+    "takes 2 arguments; got 1": ((1,), (1,), (ARRAY,), 0),
+    "argument 1 .* integer of 4 bytes; got int64": ((1,), (1,), (ARRAY, np.int64(1)), 0),
+    "argument 1 .* integer of 4 bytes; got float32": ((1,), (1,), (ARRAY, np.float32(1)), 0),
+    "argument 1 .* got an array": ((1,), (1,), (ARRAY, ARRAY), 0),
+    "argument 0 .* an array or its address": ((1,), (1,), (NUMBER, NUMBER), 0),
+    "shared memory, more than there is": ((1,), (1,), (ARRAY, NUMBER), 228 << 10),
 }
 
 

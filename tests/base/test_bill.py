@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from contextvars import copy_context
+from functools import partial
 
 import pytest
 
@@ -26,6 +27,7 @@ from ge2.base.compile_times import (
 )
 from ge2.base.config import config
 from ge2.base.source import is_heard, say
+from tests.threads import on_threads
 
 NAP = 0.02
 
@@ -110,9 +112,7 @@ def test_other_threads_change_nothing(clock):
 
     with counting(tally), spent("render"):
         clock(1)
-        thread = threading.Thread(target=copy_context().run, args=(work,))
-        thread.start()
-        thread.join()
+        on_threads(partial(copy_context().run, work))
     assert other == [None]
     assert (
         bill_of(tally).stages == (("render", 5.0), ("other", 0.0)) and bill_of(tally).passes == ()
@@ -130,9 +130,7 @@ def test_a_later_thread_goes_on(clock):
     with counting(tally), spent("trace"):
         clock(1)
     tally = Tally("f", tally.so_far())  # as a signature keeps it
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
+    on_threads(work)
     assert bill_of(tally).stages == (("trace", 1.0), ("compile", 2.0), ("other", 0.0))
 
 

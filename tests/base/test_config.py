@@ -21,6 +21,7 @@ from ge2.base.config import FIELDS, Config, Settings, config, variable
 from ge2.base.errors import InputError
 from ge2.base.record import record
 from ge2.base.source import Ge2Warning, warn
+from tests.threads import on_threads
 
 
 @record
@@ -130,11 +131,7 @@ def test_records_are_handed_in_by_their_class_and_are_part_of_the_key() -> None:
 def test_update_is_for_the_process() -> None:
     config.update(threads=5, passes_off=["fuse"])
     seen: list[object] = []
-    thread = threading.Thread(
-        target=lambda: seen.append((config.threads, config.passes_off, config.thread_count()))
-    )
-    thread.start()
-    thread.join()
+    on_threads(lambda: seen.append((config.threads, config.passes_off, config.thread_count())))
     assert seen == [(5, ("fuse",), 5)]
     config.update(threads=0)
     assert config.thread_count() >= 1

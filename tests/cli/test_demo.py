@@ -54,7 +54,7 @@ def test_what_a_pipe_sees(monkeypatch, capsys):
     assert main(QUICK) == 0
     text = capsys.readouterr().out
     for part in (
-        "64-256-256-10", "2/2 epochs", "test accuracy", "by hand", "kernels of a step", demo.SHOW,
+        "64-256-256-10", "training 2/2  loss", "test accuracy", "by hand", "kernels of a step", demo.SHOW,
     ):  # fmt: skip
         assert part in text
     assert "\r" not in text
@@ -176,7 +176,7 @@ def test_a_small_gpt_learns_letters_and_writes(known, monkeypatch, capsys):
     with config.using(executor="blocked"):
         assert main(["demo", "gpt", "--steps", "3"]) == (known == 0.0)
     text = capsys.readouterr().out
-    assert "3/3 steps" in text and "unseen text" in text and "The " in text
+    assert "training 3/3  loss" in text and "unseen text" in text and "The " in text
     assert ("FAILED" in text) == (known == 0.0)
 
 

@@ -17,6 +17,7 @@ from ge2.compile.catalog import Reference
 from ge2.ir import parse
 from ge2.passes import TABLE
 from ge2.targets.c.tuning import Tuning
+from tests.compared import all_close, all_equal
 from tests.small import TINY
 from tests.together import needs_compiler
 
@@ -34,8 +35,7 @@ def check(text: str, *arrays: Any, donated: Sequence[bool] = ()) -> None:
                 got = executable(
                     *(np.array(x) if i < len(donated) else x for i, x in enumerate(arrays))
                 )
-                for y, w in zip(got, want, strict=True):
-                    np.testing.assert_array_equal(y, w)
+                all_equal(got, want)
         assert executable.text("c")
 
 
@@ -184,8 +184,7 @@ def test_a_stride_of_the_fourteenth_input_is_not_the_size_of_an_axis():
         y = np.square(x)
         return sum(rows) + y[:, 1], y
 
-    for got, want in zip(ge2.jit(f)(x, *rows), f(x, *rows), strict=True):
-        np.testing.assert_array_equal(got, want)
+    all_equal(ge2.jit(f)(x, *rows), f(x, *rows))
 
 
 @pytest.mark.parametrize("short", ["bf16", "f16"])
@@ -295,8 +294,7 @@ def test_a_masked_write_of_each_iteration_is_one_kernel():
         return n, x
 
     x = np.linspace(-1, 1, 300) + 0.2j
-    for found, wanted in zip(ge2.jit(f)(x), f(x), strict=True):
-        np.testing.assert_allclose(found, wanted, rtol=1e-9)
+    all_close(ge2.jit(f)(x), f(x), rtol=1e-9)
     assert len({kernel.name.split(".")[0] for kernel in ge2.jit(f).lower(x).kernels}) < 12
 
 
@@ -325,8 +323,7 @@ def test_what_is_joined_is_made_where_it_lies(f, shape):
     x, y = rng.standard_normal(shape), rng.standard_normal(shape)
     for threads in (1, 2):
         with config.using(threads=threads):
-            for got, want in zip(ge2.jit(f)(x, y), f(x, y), strict=True):
-                np.testing.assert_allclose(got, want, rtol=1e-13)
+            all_close(ge2.jit(f)(x, y), f(x, y), rtol=1e-13)
     if f is not mixed:  # x + y is joined to itself
         arena = ge2.jit(f).lower(x, y).memory_analysis().arena
         assert arena <= (x.nbytes if f is joins else 0) + 256
@@ -346,8 +343,7 @@ def test_arrays_across_each_other_are_copied_by_tiles(rng):
     assert all(
         f"ge2_transpose_u{bits}(" in "".join(map(str, low.kernels)) for bits in (8, 16, 32, 64)
     )
-    for ours, wanted in zip(low.executable(*arrays), turned(*arrays), strict=True):
-        np.testing.assert_array_equal(ours, wanted)
+    all_equal(low.executable(*arrays), turned(*arrays))
 
 
 def test_neighbours_in_a_stencil_share_their_strides(rng):

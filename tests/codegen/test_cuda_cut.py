@@ -17,6 +17,7 @@ from ge2.ops.graphs.region import Region
 from ge2.targets.cuda.emit.split_region import after_rows, cut, over_others, over_rows
 from ge2.targets.cuda.emulator import EMULATED
 from tests.codegen.texts import kernels
+from tests.compared import all_close, all_equal
 from tests.small import planned_by
 from tests.together import needs_compiler
 
@@ -141,10 +142,12 @@ def test_the_numbers(f: Any, rows: int) -> None:
     z, mean = drawn(rows, 10), drawn(10)
     with config.using(executor="shim"):
         found = ge2.jit(f)(z, mean)
-    for y, w in zip(
-        ge2.tree_util.tree_leaves(found), ge2.tree_util.tree_leaves(f(z, mean)), strict=True
-    ):
-        np.testing.assert_allclose(y, w, rtol=1e-5, atol=1e-5)
+    all_close(
+        ge2.tree_util.tree_leaves(found),
+        ge2.tree_util.tree_leaves(f(z, mean)),
+        rtol=1e-5,
+        atol=1e-5,
+    )
 
 
 @needs_compiler
@@ -157,8 +160,7 @@ def test_a_half_may_read_what_has_no_elements(shape: tuple[int, ...]) -> None:
 
     with config.using(executor="shim"):
         found = ge2.jit(f)(np.ones(shape, F32))
-    for y, w in zip(found, f(np.ones(shape, F32)), strict=True):
-        np.testing.assert_array_equal(y, w)
+    all_equal(found, f(np.ones(shape, F32)))
 
 
 @needs_compiler
@@ -167,8 +169,7 @@ def test_the_numbers_of_a_loss() -> None:
     y = np.random.default_rng(0).integers(0, 10, 70)
     with config.using(executor="shim", shim_watch=True):
         found = ge2.jit(loss_and_bias)(z, y, mean)
-    for y_, w in zip(found, loss_and_bias(z, y, mean), strict=True):
-        np.testing.assert_allclose(y_, w, rtol=1e-5, atol=1e-6)
+    all_close(found, loss_and_bias(z, y, mean), rtol=1e-5, atol=1e-6)
 
 
 def test_as_many_rows_as_you_like_have_one_kernel_that_merges() -> None:
@@ -194,8 +195,7 @@ def test_parts_of_a_result_that_lacks_an_axis_of_the_rows() -> None:
     assert "if (t == 0 && i == 0)" in text
     with config.using(executor="shim"):
         found = ge2.jit(f)(c, d, m)
-    for y, w in zip(found, f(c, d, m), strict=True):
-        np.testing.assert_allclose(y, w, rtol=2e-5, atol=1e-3)
+    all_close(found, f(c, d, m), rtol=2e-5, atol=1e-3)
 
 
 def density(sample: Any, grid: Any) -> Any:
@@ -231,8 +231,7 @@ def test_parts_of_a_result_that_lacks_an_axis_within_the_rows() -> None:
     assert "if (l == 0)\n" in text and "_sum_parts[blockIdx.y * 40 + m + v] =" in text
     with config.using(executor="shim", shim_watch=True):
         found = ge2.jit(f)(a, b)
-    for y, w in zip(found, f(a, b), strict=True):
-        np.testing.assert_allclose(y, w, rtol=2e-5, atol=1e-5)
+    all_close(found, f(a, b), rtol=2e-5, atol=1e-5)
 
 
 def scaled(a: Any, b: Any, c: Any, x: Any) -> Any:

@@ -15,6 +15,7 @@ from ge2.base.config import config
 from ge2.choice.problem import Pin
 from ge2.targets.cuda.emulator import EMULATED
 from tests.codegen.texts import kernels
+from tests.compared import all_close
 from tests.together import needs_compiler
 
 pytestmark = needs_compiler
@@ -48,10 +49,9 @@ def test_what_belongs_to_a_row(f, shape, rng: np.random.Generator) -> None:
     with config.using(executor="shim"):
         found = ge2.jit(f)(a, c)
     want = f(a, c)
-    for y, w in zip(
-        np.atleast_1d(found) if isinstance(found, np.ndarray) else found, want, strict=True
-    ):
-        np.testing.assert_allclose(y, w, rtol=2e-5, atol=2e-5)
+    all_close(
+        np.atleast_1d(found) if isinstance(found, np.ndarray) else found, want, rtol=2e-5, atol=2e-5
+    )
 
 
 @pytest.mark.exhaustive
@@ -63,8 +63,7 @@ def test_a_thread_has_several_packs_of_a_long_row(columns: int, rng: np.random.G
     chip = replace(EMULATED, multiprocessors=1, threads_per_multiprocessor=64)
     a, c = (rng.normal(size=s).astype(np.float32) for s in ((5, columns), (columns,)))
     with config.using(executor="shim", tuning=(chip,)):
-        for y, w in zip(ge2.jit(f)(a, c), f(a, c), strict=True):
-            np.testing.assert_allclose(y, w, rtol=1e-6)
+        all_close(ge2.jit(f)(a, c), f(a, c), rtol=1e-6)
     ((_, text),) = kernels(f, a, c, chip=chip)
     assert ("k < TURNS" in text) == (columns % 4096 == 0)
 
@@ -129,8 +128,7 @@ def test_blocks_share_rows_of_results_with_other_axes(rows, groups, width, rng):
     hot, x = rng.normal(size=(rows, groups)), rng.normal(size=(rows, width))
     with config.using(executor="shim"):
         found = ge2.jit(grouped)(hot, x)
-    for y, wanted in zip(found, grouped(hot, x), strict=True):
-        np.testing.assert_allclose(y, wanted, rtol=1e-10, atol=1e-9)
+    all_close(found, grouped(hot, x), rtol=1e-10, atol=1e-9)
     finished = [k for k, _ in kernels(grouped, hot, x) if k.kind == "finish"]
     assert len(finished) >= 2, "results that have other axes are merged apart"
 

@@ -17,6 +17,7 @@ from ge2.codegen.text import declared_twice
 from ge2.targets.cuda.emulator import EMULATED
 from ge2.targets.cuda.limits import A100, H200, Chip
 from tests.codegen.texts import kernels
+from tests.compared import all_close
 from tests.together import needs_compiler
 
 pytestmark = needs_compiler
@@ -132,8 +133,7 @@ def test_results_with_the_same_axes_are_merged_by_one_kernel(rng: np.random.Gene
 
     x, w = rng.normal(size=(3000, 128)).astype(np.float32), rng.normal(size=128).astype(np.float32)
     assert [k.kind for k, _ in kernels(f, x, w)].count("finish") == 1
-    for found, want in zip(on_shim(f, x, w), f(x, w), strict=True):
-        np.testing.assert_allclose(found, want, rtol=1e-4, atol=1e-3)
+    all_close(on_shim(f, x, w), f(x, w), rtol=1e-4, atol=1e-3)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -199,8 +199,7 @@ def test_what_is_alike_in_all_groups_is_made_in_each(rows: int, rng: np.random.G
 
     x, means = rng.normal(size=(5, 3)), rng.normal(size=(rows, 3))
     spread = rng.uniform(0.5, 2, (rows, 3))
-    for y, y0 in zip(on_shim(mixture, x, means, spread), mixture(x, means, spread), strict=True):
-        np.testing.assert_allclose(y, y0, rtol=1e-12)
+    all_close(on_shim(mixture, x, means, spread), mixture(x, means, spread), rtol=1e-12)
 
 
 def nearest(x: Any, centres: Any) -> Any:
@@ -243,16 +242,14 @@ def largest_of_groups(x: Any) -> Any:
 @pytest.mark.parametrize("shape", [(9, 5, 12), (40, 64, 8), (6, 300, 4), (300, 3, 70)])
 def test_of_each_group_what_its_rows_come_to(shape: Any, rng: np.random.Generator) -> None:
     x = rng.normal(size=shape)
-    for found, wanted in zip(on_shim(largest_of_groups, x), largest_of_groups(x), strict=True):
-        np.testing.assert_allclose(found, wanted, rtol=1e-11, atol=1e-12)
+    all_close(on_shim(largest_of_groups, x), largest_of_groups(x), rtol=1e-11, atol=1e-12)
 
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("width", [3, 8, 12, 60])
 def test_short_rows_of_a_block_leave_one_part(width: int, rng: np.random.Generator) -> None:
     x, w, y = rng.normal(size=(5000, width)), rng.normal(size=width), rng.integers(0, 2, 5000)
-    for found, wanted in zip(on_shim(slopes, x, w, y), slopes(x, w, y), strict=True):
-        np.testing.assert_allclose(found, wanted, rtol=1e-11, atol=1e-9)
+    all_close(on_shim(slopes, x, w, y), slopes(x, w, y), rtol=1e-11, atol=1e-9)
     assert "ge2_column_fold<TEAM" in kernels(slopes, x, w, y)[0][1]
 
 

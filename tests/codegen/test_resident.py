@@ -19,6 +19,7 @@ from ge2.base.config import config
 from ge2.targets.cuda.emulator import EMULATED
 from tests.codegen.agreement import agree, drawn
 from tests.codegen.loop_programs import either
+from tests.compared import all_close
 from tests.small import SMALL_CHIP, name_of
 from tests.together import needs_compiler
 
@@ -246,8 +247,7 @@ def test_the_gradient_of_a_scan(reverse: bool) -> None:
     xs = drawn(9, 9) / 3, drawn(3, 9), drawn(6, 3, 9, seed=1)
     found, names = on_shim(ge2.grad(loss, (0, 1, 2)), *xs)
     assert "resident_kernel" in names
-    for y, w in zip(found, ge2.grad(loss, (0, 1, 2))(*xs), strict=True):
-        np.testing.assert_allclose(y, w, rtol=1e-4, atol=1e-5)
+    all_close(found, ge2.grad(loss, (0, 1, 2))(*xs), rtol=1e-4, atol=1e-5)
 
 
 # -------------------------------------------------------------------------- rows, and kept matrices
@@ -345,8 +345,7 @@ def test_the_gradient_by_rows() -> None:
     xs = drawn(64, 64) / 8, drawn(5, 64), drawn(4, 5, 64, seed=1)
     found, names = on_shim(ge2.grad(loss, (0, 1, 2)), *xs)
     assert names.count("resident_kernel") == 2
-    for y, w in zip(found, ge2.grad(loss, (0, 1, 2))(*xs), strict=True):
-        np.testing.assert_allclose(y, w, rtol=1e-4, atol=1e-6)
+    all_close(found, ge2.grad(loss, (0, 1, 2))(*xs), rtol=1e-4, atol=1e-6)
 
 
 # ----------------------------------------------------------------------------------------- the rule
@@ -392,8 +391,7 @@ def test_what_is_around_a_loop_is_part_of_it_or_left_alone() -> None:
     x, y = drawn(50), drawn(40)
     found, names = on_shim(f, x, y)
     assert names.count("resident_kernel") == 1
-    for got, want in zip(found, f(x, y), strict=True):
-        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+    all_close(found, f(x, y), rtol=1e-5, atol=1e-5)
 
 
 def test_the_pass_may_be_switched_off() -> None:

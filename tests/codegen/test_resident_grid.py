@@ -25,6 +25,7 @@ from tests.codegen.agreement import agree, drawn
 from tests.codegen.loop_programs import either
 from tests.codegen.test_resident_random import SEEDS, arguments, program
 from tests.codegen.texts import kernels as kernels_of
+from tests.compared import all_close
 from tests.fuzz.test_nested_loops import agrees
 from tests.small import SMALL_CHIP, SMALL_GRIDS, name_of, planned_by, with_small_grids
 from tests.together import needs_compiler
@@ -285,8 +286,7 @@ def test_whatever_the_order_of_threads_and_blocks(seed: int) -> None:
     x, xs = drawn(300), drawn(3, 300, seed=1)
     with config.using(executor="shim", shim_watch=True, shim_seed=seed):
         found = ge2.jit(lambda x, xs: lax.scan(step, x, xs))(x, xs)
-    for y, w in zip(found, lax.scan(step, x, xs), strict=True):
-        np.testing.assert_allclose(y, w, rtol=1e-5, atol=1e-5)
+    all_close(found, lax.scan(step, x, xs), rtol=1e-5, atol=1e-5)
 
 
 def test_more_blocks_than_there_can_be_at_once_are_refused() -> None:
@@ -364,8 +364,7 @@ def test_the_gradient_of_a_recurrent_net(kept: None, form: str) -> None:
     w, h, xs = drawn(32, 32) / 6, drawn(7, 32), drawn(24, 7, 32, seed=1)
     found, source, names = on_shim(ge2.grad(loss, (0, 1, 2)), w, h, xs)
     assert "grid_kernel" in names and source.count("ge2_spread_product<") == 2
-    for y, want in zip(found, ge2.grad(loss, (0, 1, 2))(w, h, xs), strict=True):
-        np.testing.assert_allclose(y, want, rtol=1e-4, atol=1e-6)
+    all_close(found, ge2.grad(loss, (0, 1, 2))(w, h, xs), rtol=1e-4, atol=1e-6)
 
 
 def test_gates_and_what_blocks_carry_in_registers(kept: None) -> None:

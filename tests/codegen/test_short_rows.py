@@ -7,6 +7,7 @@ import re
 import numpy as np
 
 import ge2
+from tests.compared import all_close, all_equal
 from tests.together import needs_compiler
 
 pytestmark = needs_compiler
@@ -65,8 +66,7 @@ def test_what_is_made_of_short_rows_is_folded_along_vectors(rng):
         compiled = ge2.jit(folds)
         with np.errstate(invalid="ignore", divide="ignore"):
             wanted = folds(p, q)
-        for ours, expected in zip(compiled(p, q), wanted, strict=True):
-            np.testing.assert_allclose(ours, expected, 1e-5 if dtype == np.float32 else 1e-12)
+        all_close(compiled(p, q), wanted, rtol=1e-5 if dtype == np.float32 else 1e-12)
         text = "".join(map(str, compiled.lower(p, q).kernels))
         simd = r"omp simd[^\n]*\n +for[^#]*#pragma GCC unroll 3"
         assert len(re.findall(simd, text)) > 1
@@ -80,10 +80,7 @@ def test_first_places_of_extremes_in_short_rows(rng):
                 for value in (np.nan, np.inf, -np.inf, -0.0):
                     x[rng.random(x.shape) < 0.15] = value
             found = ge2.jit(lambda x: (x.argmax(-1), x.argmin(-1), (x * 2).argmax(-1) + 1))(x)
-            for ours, expected in zip(
-                found, (x.argmax(-1), x.argmin(-1), (x * 2).argmax(-1) + 1), strict=True
-            ):
-                np.testing.assert_array_equal(ours, expected)
+            all_equal(found, (x.argmax(-1), x.argmin(-1), (x * 2).argmax(-1) + 1))
 
 
 def slabs(low, high, d):
@@ -100,10 +97,7 @@ def test_states_are_read_within_their_bounds(rng):
     compiled = ge2.jit(slabs)
     for n in (500, 496, 504):
         low, d = rng.random((n, 3)), rng.standard_normal((400, 3))
-        for ours, expected in zip(
-            compiled(low, low + 0.2, d), slabs(low, low + 0.2, d), strict=True
-        ):
-            np.testing.assert_array_equal(ours, expected)
+        all_equal(compiled(low, low + 0.2, d), slabs(low, low + 0.2, d))
 
 
 def costly(x, y, labels):

@@ -4,7 +4,6 @@ the same bits each time.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +16,7 @@ from ge2.base.config import config
 from tests.codegen.loop_programs import counted, either
 from tests.gpu.names import kernels_of
 from tests.gpu.test_gpu_resident import by_hand, outputs
+from tests.threads import on_threads
 
 N = 1 << 20
 REPLAYS = 1000
@@ -144,11 +144,7 @@ def test_two_threads_at_once(cp: Any, rng: np.random.Generator) -> None:
                 if bits(y) != want:
                     wrong.append(y)
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
+    on_threads(*[work] * 4)
     assert not wrong
 
 

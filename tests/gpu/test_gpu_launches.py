@@ -8,7 +8,7 @@ import gc
 import os
 import resource
 import signal
-import threading
+from functools import partial
 
 import numpy as np
 import pytest
@@ -18,6 +18,7 @@ from ge2.base.config import config
 from ge2.base.errors import KernelError
 from ge2.targets.cuda.launch import Address, Launch, LaunchList, TensorMap, Tiles, library_call
 from ge2.targets.cuda.load.gpu import gpu
+from tests.threads import on_threads
 
 pytestmark = pytest.mark.usefixtures("library_products", "extension", "anew")
 
@@ -176,11 +177,7 @@ def test_threads_call_one_function(xp):
                     if not np.allclose(found[0].get(), wanted[0], rtol=2e-4, atol=2e-4):
                         wrong.append(seed)
 
-        threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        on_threads(*(partial(work, n) for n in range(4)))
         assert not wrong
 
 

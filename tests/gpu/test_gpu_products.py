@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import pytest
 
 import ge2
-from ge2.base.arrays import COMPLEX, HALF
 from ge2.base.config import config
 from ge2.compile import compile_graph
 from ge2.ir import ArrayType
@@ -20,16 +17,10 @@ from ge2.targets.cuda.launch.library_call import Wanted
 from ge2.targets.cuda.load.gpu import CudaDevice, current_gpu
 from ge2.targets.cuda.products import by_blas, tight
 from ge2.test_util.laws import graph_of, types_of
+from tests.kernels.product_cases import BF16, judge, wide
 
-BF16 = np.dtype(ml_dtypes.bfloat16)
 FLOATING = [BF16, *map(np.dtype, ("f2", "f4", "f8", "c8", "c16"))]
 EXACT = [np.dtype(t) for t in ["i1", "u2", "i4", "i8", "u8", "?"]]
-DIGITS = {
-    np.dtype("f4"): 2.0**-24,
-    np.dtype("f8"): 2.0**-53,
-    np.dtype("f2"): 2.0**-11,
-    BF16: 2.0**-8,
-}
 PLAIN = DotGeneral(((1,), (0,)))
 
 
@@ -46,28 +37,6 @@ def drawn(rng: np.random.Generator, dtype: np.dtype, *shape: int) -> Any:
         return rng.integers(info.min, info.max, shape, dtype, endpoint=True)
     x = rng.standard_normal(shape)
     return (x + 1j * rng.standard_normal(shape) if dtype.kind == "c" else x).astype(dtype)
-
-
-def wide(x: Any) -> Any:
-    return x.astype(np.complex128 if x.dtype in COMPLEX else np.float64)
-
-
-def judge(found: Any, a: Any, b: Any, out: np.dtype) -> None:
-    """`found` is a @ b: summed in float32 or wider, rounded once; errors grow
-    with the root of the terms.
-    """
-    assert found.dtype == out
-    if out.kind in "iub":
-        np.testing.assert_array_equal(found, a @ b)
-        return
-    want, most = wide(a) @ wide(b), abs(wide(a)) @ abs(wide(b))
-    part = {np.dtype("c8"): np.dtype("f4"), np.dtype("c16"): np.dtype("f8")}
-    dtype = part.get(a.dtype, a.dtype)
-    summed = DIGITS[np.dtype("f4") if dtype in HALF else dtype]
-    bound = 4 * math.sqrt(a.shape[-1]) * summed * most
-    if out in HALF:
-        bound = bound + DIGITS[out] * abs(want) + 2.0**-24
-    assert (abs(wide(found) - want) <= bound + 1e-300).all()
 
 
 def on(device: Any, op: DotGeneral, a: Any, b: Any) -> Any:

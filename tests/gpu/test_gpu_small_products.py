@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import pytest
 
@@ -17,10 +16,8 @@ from ge2.compile import compile_graph
 from ge2.ops.dot import DotGeneral
 from ge2.targets.cuda.load.gpu import CudaDevice, current_gpu
 from ge2.test_util.laws import graph_of, types_of
-from tests.gpu.test_gpu_products import drawn, judge
-
-BF16, F32 = np.dtype(ml_dtypes.bfloat16), np.dtype(np.float32)
-DTYPES = [BF16, *map(np.dtype, ("f2", "f4", "f8"))]
+from tests.gpu.test_gpu_products import drawn
+from tests.kernels.product_cases import DTYPES, F32, judge
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import ml_dtypes
 import numpy as np
 
 import ge2
-from tests.kernels.wgmma_cases import BF16, F16, F32
+from tests.kernels.wgmma_cases import BF16, F16, F32, drawn, silu
 
 E4M3, E5M2 = np.dtype(ml_dtypes.float8_e4m3fn), np.dtype(ml_dtypes.float8_e5m2)
 BARE, SCALED = "product by BLAS", "product by BLAS and its epilogue"
@@ -149,3 +149,78 @@ def beyond(found: Any, wanted: Any, most: Any) -> float:
     unit, least = UNITS[np.dtype(found.dtype)], LEAST.get(np.dtype(found.dtype), 1e-6)
     bound = 1.25 * unit * np.abs(wanted) + FEW * most + least
     return float((np.abs(found.astype("f8") - wanted) / bound).max())
+
+
+def factors(m: int, n: int, k: int, seed: int = 0) -> tuple[Any, Any]:
+    rng = np.random.default_rng(seed)
+    return drawn(rng, (m, k), F32), drawn(rng, (n, k), F32)
+
+
+def low(x: Any, dtype: Any = E4M3) -> Any:
+    """The numbers of fp8, in float64."""
+    return x.astype(dtype).astype("f8")
+
+
+# -------- Properties of these kernels: `ran(function, arguments, family, tile, prefer)` is what one makes.
+
+
+def product_is_near(ran: Any, types: str, tile: str, shape: tuple[int, int, int]) -> None:
+    (left, right), (a, b) = TYPES[types], factors(*shape)
+    found = ran(lambda a, b: of_fp8(a, b, left, right), (a, b), OF_GROUPS[0], tile)
+    most = most_of(low(a, left), low(b, right).T)
+    assert beyond(found, low(a, left) @ low(b, right).T, most) <= 1
+
+
+def layer_is_near(ran: Any, name: str, tile: str, m: int, n: int, k: int) -> None:
+    function, others, exact = LAYERS[name]
+    (a, b), right = factors(m, n, k), E5M2 if name == "mixed types" else E4M3
+    xs = arguments(others, m, n, np.random.default_rng(1))
+    tile = "" if "narrow" in tile and "float32" in name else tile
+    found = ran(function, (a, b, *xs), OF_GROUPS[1], tile)
+    most = most_of(low(a), low(b, right).T)
+    wanted = exact(low(a) @ low(b, right).T, *(x.astype("f8") for x in xs))
+    results = found if isinstance(found, tuple) else (found,)
+    for y, w in zip(results, wanted if isinstance(wanted, tuple) else (wanted,), strict=True):
+        assert y.shape == w.shape
+        assert beyond(y, w, most if w.ndim == 2 else most.sum(axis=0)) <= 1
+
+
+def pair_is_near(ran: Any, tile: str, m: int, n: int, k: int) -> None:
+    (a, b), (_, c) = factors(m, n, k), factors(m, n, k, seed=5)
+    gated = lambda a, b, c: silu(of_fp8(a, b)) * of_fp8(a, c)  # noqa: E731
+    found = ran(gated, (a, b, c), PAIR, tile, (PAIR,))
+    t, u = low(a) @ low(b).T, low(a) @ low(c).T
+    most = most_of(low(a), low(b).T) * (np.abs(u) + 1) + most_of(low(a), low(c).T) * (np.abs(t) + 1)
+    error = np.abs(found.astype("f8") - silu(t) * u)
+    assert (error <= 2.0**-7 * np.abs(silu(t) * u) + 2 * FEW * most).all()
+
+
+def copies_are_near(ran: Any, types: str, shape: tuple[int, int, int], half: Any) -> None:
+    """Operands whose terms are apart: as NumPy's own `a @ b` has the right one, or whose rows are no
+    multiples of 16 bytes apart.
+    """
+    (left, right), (a, b) = TYPES[types], factors(*shape)
+
+    def product(a: Any, b: Any) -> Any:
+        return np.tanh(a.astype(left).astype(half) @ b.astype(right).astype(half))
+
+    found = ran(product, (a, np.ascontiguousarray(b.T)), OF_COPIES[1], "", OF_COPIES)
+    exact = low(a, left) @ low(b, right).T
+    assert beyond(found, np.tanh(exact), most_of(low(a, left), low(b, right).T)) <= 1
+
+
+def one_sign_is_near(ran: Any, m: int, k: int) -> tuple[Any, Any, Any]:
+    """What tensor cores cut off has one sign, too: a number of it is smaller than 2^-13 of the largest sum
+    of its 128 terms, however many terms there are. Returns the factors, and what was found.
+    """
+    a, b = (np.abs(x) for x in factors(m, m, k, seed=7))
+
+    def product(a: Any, b: Any) -> Any:
+        left, right = a.astype(E4M3).astype(F32), b.astype(E4M3).T.astype(F32)
+        return ge2.numpy.matmul(left, right, precision="fp8")
+
+    found, exact = ran(product, (a, b), OF_GROUPS[0]), low(a) @ low(b).T
+    error = np.abs(found - exact) / exact
+    assert error.max() <= (GROUP + 4) * FEW / 4
+    assert error.max() < 2.0**-8
+    return a, b, found

@@ -78,6 +78,11 @@ class Programs:
             assert a.tobytes() == b.tobytes()
         return one
 
+    def check(self) -> None:
+        """The results are those of the references."""
+        for y, wanted in zip(self.results(), self.wanted, strict=True):
+            alike(y, wanted)
+
     def view(self, draw: Any, array: Any) -> tuple[Var, Any]:
         """An array of the same elements as a view of a larger input, with strides of any sign."""
         how = draw(st.sampled_from(("plain", "turned", "cut", "reversed", "repeated")))

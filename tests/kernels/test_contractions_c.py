@@ -12,6 +12,7 @@ import ge2
 from ge2.base.config import config
 from ge2.choice.problem import Pin
 from ge2.targets.c.tuning import Products, Tuning
+from tests.compared import all_close, all_equal
 from tests.kernels.random_epilogues import PRODUCT, Node, Program, programs, traced
 from tests.together import needs_compiler
 
@@ -59,8 +60,7 @@ def test_whole_numbers_are_exact_at_ragged_sizes(dtype: Any, threads: int) -> No
     for way in ways:
         with config.using(pins=(Pin(FAMILY, way),), tuning=(FINE,), threads=threads):
             assert way in taken(layers, *xs)
-            for y, wanted in zip(ge2.jit(layers)(*xs), layers(*xs), strict=True):
-                np.testing.assert_array_equal(y, wanted)
+            all_equal(ge2.jit(layers)(*xs), layers(*xs))
 
 
 @needs_compiler
@@ -76,8 +76,7 @@ def test_rows_are_folded_where_their_product_is(way: str) -> None:
     with config.using(pins=(Pin(FAMILY, way),), tuning=(FINE,), threads=2):
         assert taken(both, x, w) == [way]
         found = ge2.jit(both)(x, w)
-    for y, wanted in zip(found, both(x.astype(F64), w.astype(F64)), strict=True):
-        np.testing.assert_allclose(y, wanted, rtol=2e-5, atol=2e-5)
+    all_close(found, both(x.astype(F64), w.astype(F64)), rtol=2e-5, atol=2e-5)
 
 
 def test_what_is_refused_and_what_is_left_apart() -> None:

@@ -28,20 +28,25 @@ from tests.kernels.fp8_cases import (
     FEW,
     GROUP,
     LAYERS,
-    OF_COPIES,
     OF_GROUPS,
-    PAIR,
     TILES,
     TYPES,
     all_types,
     arguments,
     beyond,
+    copies_are_near,
     exact_sums,
+    factors,
+    layer_is_near,
+    low,
     most_of,
     of_fp8,
+    one_sign_is_near,
+    pair_is_near,
+    product_is_near,
     two_layers,
 )
-from tests.kernels.wgmma_cases import BF16, F16, F32, drawn, silu
+from tests.kernels.wgmma_cases import BF16, F16, F32, drawn
 from tests.nvrtc import needs_nvrtc
 from tests.templates.cuda_harness import compiled
 from tests.together import needs_compiler
@@ -51,7 +56,7 @@ PLAIN = DotGeneral(((1,), (0,)), out=BF16, precision="fp8")
 
 
 def ran(
-    function: Any, xs: Any, family: str, prefer: Any = OF_GROUPS, tile: str = "", chip: Any = H200
+    function: Any, xs: Any, family: str, tile: str = "", prefer: Any = OF_GROUPS, chip: Any = H200
 ) -> Any:
     """What a kernel of the family makes, in the emulator."""
     pins = (Pin(family, tile),) if tile else ()
@@ -61,26 +66,13 @@ def ran(
         return ge2.jit(function)(*xs)
 
 
-def factors(m: int, n: int, k: int, seed: int = 0) -> tuple[Any, Any]:
-    rng = np.random.default_rng(seed)
-    return drawn(rng, (m, k), F32), drawn(rng, (n, k), F32)
-
-
-def low(x: Any, dtype: Any = E4M3) -> Any:
-    """The numbers of fp8, in float64."""
-    return x.astype(dtype).astype("f8")
-
-
 @needs_compiler
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("shape", [(136, 88, 144), (64, 64, 400), (264, 136, 16)])
 @pytest.mark.parametrize("tile", TILES)
 @pytest.mark.parametrize("types", TYPES)
 def test_products(types: str, tile: str, shape: tuple[int, int, int]) -> None:
-    (left, right), (a, b) = TYPES[types], factors(*shape)
-    found = ran(lambda a, b: of_fp8(a, b, left, right), (a, b), BARE, tile=tile)
-    most = most_of(low(a, left), low(b, right).T)
-    assert beyond(found, low(a, left) @ low(b, right).T, most) <= 1
+    product_is_near(ran, types, tile, shape)
 
 
 @needs_compiler
@@ -88,18 +80,7 @@ def test_products(types: str, tile: str, shape: tuple[int, int, int]) -> None:
 @pytest.mark.parametrize("tile", TILES)
 @pytest.mark.parametrize("name", LAYERS)
 def test_layers(name: str, tile: str) -> None:
-    function, others, exact = LAYERS[name]
-    (a, b), right = factors(200, 144, 272), E5M2 if name == "mixed types" else E4M3
-    xs = arguments(others, 200, 144, np.random.default_rng(1))
-    found = ran(
-        function, (a, b, *xs), FUSED, tile="" if "narrow" in tile and "float32" in name else tile
-    )
-    most = most_of(low(a), low(b, right).T)
-    wanted = exact(low(a) @ low(b, right).T, *(x.astype("f8") for x in xs))
-    results = found if isinstance(found, tuple) else (found,)
-    for y, w in zip(results, wanted if isinstance(wanted, tuple) else (wanted,), strict=True):
-        assert y.shape == w.shape
-        assert beyond(y, w, most if w.ndim == 2 else most.sum(axis=0)) <= 1
+    layer_is_near(ran, name, tile, 200, 144, 272)
 
 
 @needs_compiler
@@ -140,15 +121,7 @@ def test_results_and_arrays_of_each_size(tile: str) -> None:
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("tile", ["128 x 64", "64 x 64"])
 def test_pairs(tile: str) -> None:
-    (a, b), (_, c) = factors(136, 88, 272), factors(136, 88, 272, seed=5)
-    found = ran(lambda a, b, c: silu(of_fp8(a, b)) * of_fp8(a, c), (a, b, c), PAIR, (PAIR,), tile)
-    t, u = low(a) @ low(b).T, low(a) @ low(c).T
-    most = FEW * (
-        most_of(low(a), low(b).T) * (np.abs(u) + 1) + most_of(low(a), low(c).T) * (np.abs(t) + 1)
-    )
-    assert (
-        np.abs(found.astype("f8") - silu(t) * u) <= 2.0**-7 * np.abs(silu(t) * u) + 2 * most
-    ).all()
+    pair_is_near(ran, tile, 136, 88, 272)
 
 
 @needs_compiler
@@ -156,15 +129,7 @@ def test_pairs(tile: str) -> None:
 @pytest.mark.parametrize("shape", [(40, 48, 77), (333, 40, 41), (64, 64, 144)], ids=str)
 @pytest.mark.parametrize("types", TYPES)
 def test_copies_of_operands_whose_terms_are_apart(types: str, shape: tuple[int, int, int]) -> None:
-    """As NumPy's own `a @ b` has the right one, or whose rows are no multiples of 16 bytes apart."""
-    (left, right), (a, b) = TYPES[types], factors(*shape)
-
-    def product(a: Any, b: Any) -> Any:
-        return np.tanh(a.astype(left).astype(F16) @ b.astype(right).astype(F16))
-
-    found = ran(product, (a, np.ascontiguousarray(b.T)), OF_COPIES[1], OF_COPIES)
-    exact = low(a, left) @ low(b, right).T
-    assert beyond(found, np.tanh(exact), most_of(low(a, left), low(b, right).T)) <= 1
+    copies_are_near(ran, types, shape, F16)
 
 
 @needs_compiler
@@ -202,20 +167,11 @@ def in_steps(terms: Any, whole: int) -> Any:
 def test_long_sums_are_added_in_float32() -> None:
     """Of numbers of one sign, by tensor cores alone the smaller ones would be lost, 7 % of all."""
     k = 4096
-    a, b = (np.abs(x) for x in factors(64, 64, k, seed=7))
-
-    def product(a: Any, b: Any) -> Any:
-        left, right = a.astype(E4M3).astype(F32), b.astype(E4M3).T.astype(F32)
-        return ge2.numpy.matmul(left, right, precision="fp8")
-
-    found, exact = ran(product, (a, b), BARE), low(a) @ low(b).T
+    a, b, found = one_sign_is_near(ran, 64, k)
+    whole = low(a)[:8] @ low(b)[:8].T
     terms = low(a)[:8, None] * low(b)[None, :8]
     np.testing.assert_array_equal(found[:8, :8], in_steps(terms, GROUP))
-    alone, whole = in_steps(terms, k), exact[:8, :8]
-    assert (np.abs(alone - whole) / whole).min() > 0.06
-    # a number that is cut off is smaller than 2^-13 of the largest sum of its 128 terms
-    assert (np.abs(found - exact) <= (GROUP + 4) * FEW / 4 * exact).all()
-    assert (np.abs(found - exact) / exact).max() < 2.0**-8
+    assert (np.abs(in_steps(terms, k) - whole) / whole).min() > 0.06
 
 
 @needs_compiler
@@ -296,7 +252,7 @@ def test_mixed_types_by_others(rng: np.random.Generator) -> None:
     """By the library, and by the kernel that multiplies anything, of copies in bfloat16."""
     a, b = drawn(rng, (48, 64), F32), drawn(rng, (80, 64), F32)
     for family in "product by BLAS", "product in CUDA":
-        found = ran(lambda a, b: of_fp8(a, b, E4M3, E5M2), (a, b), family, (family,))
+        found = ran(lambda a, b: of_fp8(a, b, E4M3, E5M2), (a, b), family, "", (family,))
         assert beyond(found, low(a) @ low(b, E5M2).T, 0.0) <= 1
 
 

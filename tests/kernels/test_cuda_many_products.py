@@ -4,43 +4,29 @@ GPU's place, and compiled for GPUs.
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ge2
-from ge2.base.arrays import HALF
 from ge2.compile import compile_graph
 from ge2.targets.cuda.emulator import EMULATED, ShimDevice
 from tests.codegen.texts import kernels
+from tests.compared import all_close
 from tests.exhaustive import examples
+from tests.kernels.product_cases import BF16, DIGITS, DTYPES, F32, F64, TURNS, judge, normal, turned
 from tests.nvrtc import needs_nvrtc
 from tests.templates.cuda_harness import ARCHITECTURES, compiled
 from tests.together import needs_compiler
 
-BF16, F32, F64 = np.dtype(ml_dtypes.bfloat16), np.dtype("f4"), np.dtype("f8")
-DTYPES = [BF16, *map(np.dtype, ("f2", "f4", "f8"))]
-DIGITS = {F32: 2.0**-24, F64: 2.0**-53, np.dtype("f2"): 2.0**-11, BF16: 2.0**-8}
 MANY, CALLED = "cuda/product/many.cu.jinja", "ge2_many_product"
 # a chip on which no product is small by the count of its elements, and the library is slow: all are many
 SLOW = replace(EMULATED.tuning.products, elements=0, tile=1 << 30)
 MANY_ALONE = replace(EMULATED, tuning=replace(EMULATED.tuning, products=SLOW))
-TURNS = {
-    "as they are": lambda a, b: a @ b,
-    "the first": lambda a, b: np.swapaxes(a, -1, -2) @ b,
-    "the second": lambda a, b: a @ np.swapaxes(b, -1, -2),
-    "both": lambda a, b: np.swapaxes(a, -1, -2) @ np.swapaxes(b, -1, -2),
-}
-
-
-def drawn(dtype: Any, *shape: int, seed: int = 0) -> Any:
-    return np.random.default_rng((seed, *shape)).standard_normal(shape).astype(dtype)
 
 
 def run(f: Any, *xs: Any) -> tuple[Any, ...]:
@@ -49,24 +35,6 @@ def run(f: Any, *xs: Any) -> tuple[Any, ...]:
     executable = compile_graph(graph, device=ShimDevice(MANY_ALONE))
     assert [CALLED in k.source for k in executable.kernels] == [True]
     return executable(*xs)
-
-
-def turned(turn: str, a: Any, b: Any) -> tuple[Any, Any]:
-    """Arrays that are `a` and `b` once they are turned."""
-    x = a if turn in ("as they are", "the second") else np.swapaxes(a, -1, -2).copy()
-    return x, b if turn in ("as they are", "the first") else np.swapaxes(b, -1, -2).copy()
-
-
-def judge(found: Any, a: Any, b: Any) -> None:
-    """`found` is a @ b, summed in float32 or wider and rounded once."""
-    left, right = (x.astype(np.float64) for x in (a, b))
-    want, most = left @ right, abs(left) @ abs(right)
-    wide = F32 if a.dtype in HALF else a.dtype
-    bound = 4 * math.sqrt(a.shape[-1]) * DIGITS[wide] * most
-    if found.dtype in HALF:
-        bound = bound + DIGITS[found.dtype] * abs(want) + 2.0**-24
-    assert found.shape == want.shape
-    assert (abs(found.astype(np.float64) - want) <= bound + 1e-300).all()
 
 
 # ------------------------------------------------------------------------------------ against NumPy
@@ -78,8 +46,8 @@ def judge(found: Any, a: Any, b: Any) -> None:
 @pytest.mark.parametrize("turn", TURNS)
 def test_every_turn(turn: str, dtype: np.dtype) -> None:
     for count, m, n, k in ((3, 16, 16, 16), (100, 6, 5, 10), (1000, 8, 20, 6)):
-        a, b = drawn(dtype, count, m, k), drawn(dtype, count, k, n, seed=1)
-        judge(run(TURNS[turn], *turned(turn, a, b))[0], a, b)
+        a, b = normal(dtype, count, m, k), normal(dtype, count, k, n, seed=1)
+        judge(run(TURNS[turn], *turned(turn, a, b))[0], a, b, a.dtype)
 
 
 SIZE = st.integers(2, 32)
@@ -89,33 +57,33 @@ SIZE = st.integers(2, 32)
 @settings(max_examples=examples(12), deadline=None)
 @given(m=SIZE, n=SIZE, k=SIZE, turn=st.sampled_from([*TURNS]), count=st.sampled_from([2, 7, 70]))
 def test_any_size(m: int, n: int, k: int, turn: str, count: int) -> None:
-    a, b = drawn(F32, count, m, k), drawn(F32, count, k, n, seed=1)
-    judge(run(TURNS[turn], *turned(turn, a, b))[0], a, b)
+    a, b = normal(F32, count, m, k), normal(F32, count, k, n, seed=1)
+    judge(run(TURNS[turn], *turned(turn, a, b))[0], a, b, a.dtype)
 
 
 @needs_compiler
 @pytest.mark.parametrize("lead", [(6, 1), (1, 6), (2, 3)])
 def test_axes_of_one_place(lead: tuple[int, ...]) -> None:
-    a, b = drawn(F32, *lead, 8, 9), drawn(F32, *lead, 9, 12, seed=1)
-    judge(run(TURNS["as they are"], a, b)[0], a, b)
+    a, b = normal(F32, *lead, 8, 9), normal(F32, *lead, 9, 12, seed=1)
+    judge(run(TURNS["as they are"], a, b)[0], a, b, a.dtype)
 
 
 @needs_compiler
 def test_factors_that_repeat_and_several_axes_of_batches() -> None:
-    a, b = drawn(F32, 5, 1, 7, 6), drawn(F32, 1, 9, 6, 8, seed=1)
-    judge(run(lambda a, b: np.broadcast_to(a, (5, 9, 7, 6)) @ b, a, b[0])[0], a, b)
+    a, b = normal(F32, 5, 1, 7, 6), normal(F32, 1, 9, 6, 8, seed=1)
+    judge(run(lambda a, b: np.broadcast_to(a, (5, 9, 7, 6)) @ b, a, b[0])[0], a, b, a.dtype)
 
 
 @needs_compiler
 def test_parts_of_arrays() -> None:
-    a, b = drawn(F32, 40, 12, 20), drawn(F32, 40, 20, 12, seed=1)
+    a, b = normal(F32, 40, 12, 20), normal(F32, 40, 20, 12, seed=1)
     found = run(lambda a, b: a[::2, 1::2, 3:17] @ b[::2, 2:16, 1:6], a, b)[0]
-    judge(found, a[::2, 1::2, 3:17], b[::2, 2:16, 1:6])
+    judge(found, a[::2, 1::2, 3:17], b[::2, 2:16, 1:6], a.dtype)
 
 
 @needs_compiler
 def test_what_is_no_number_stays_where_it_is() -> None:
-    a, b = drawn(F32, 9, 7, 5), drawn(F32, 9, 5, 3, seed=1)
+    a, b = normal(F32, 9, 7, 5), normal(F32, 9, 5, 3, seed=1)
     a[4, 6, 4], b[8, 0, 2] = np.nan, np.inf
     found = run(TURNS["as they are"], a, b)[0]
     assert np.isnan(found).sum() == 3 and np.isnan(found[4, 6]).all()
@@ -128,12 +96,12 @@ def test_what_is_no_number_stays_where_it_is() -> None:
 def test_each_access_looked_at(turn: str) -> None:
     """Threads of rows that are none read nothing, at the end of arrays as elsewhere."""
     for m, n, k in ((9, 10, 11), (16, 12, 20), (1, 9, 3)):
-        a, b = drawn(F32, 5, m, k), drawn(F32, 5, k, n, seed=1)
+        a, b = normal(F32, 5, m, k), normal(F32, 5, k, n, seed=1)
         graph = ge2.make_jaxpr(TURNS[turn])(*turned(turn, a, b)).graph
         device = ShimDevice(MANY_ALONE, seed=1, watch=True)
         executable = compile_graph(graph, device=device)
         assert any(CALLED in x.source for x in executable.kernels) or m == 1
-        judge(executable(*turned(turn, a, b))[0], a, b)
+        judge(executable(*turned(turn, a, b))[0], a, b, a.dtype)
 
 
 # ------------------------------------------------------------------------------------ what follows
@@ -153,10 +121,10 @@ def test_bias_residual_and_several_results(
     dtype: np.dtype, lead: tuple[int, ...], sides: tuple[int, int, int]
 ) -> None:
     m, n, k = sides
-    a, b = drawn(dtype, *lead, m, k), drawn(dtype, *lead, k, n, seed=1)
-    biases = drawn(dtype, n), drawn(dtype, *lead, 1, n), drawn(dtype, *lead, m, n)
+    a, b = normal(dtype, *lead, m, k), normal(dtype, *lead, k, n, seed=1)
+    biases = normal(dtype, n), normal(dtype, *lead, 1, n), normal(dtype, *lead, m, n)
     for bias in biases:
-        x = drawn(dtype, m, n, seed=2)
+        x = normal(dtype, m, n, seed=2)
         y, positive = run(layer, a, b, bias, x)
         h = (a.astype("f8") @ b.astype("f8")) + bias
         np.testing.assert_allclose(y, np.tanh(h) + x, rtol=0, atol=200 * DIGITS[dtype])
@@ -167,7 +135,7 @@ def test_bias_residual_and_several_results(
 @needs_compiler
 @pytest.mark.parametrize("turn", TURNS)
 def test_factors_that_are_turned(turn: str) -> None:
-    a, b = drawn(F32, 10, 6, 12), drawn(F32, 10, 12, 8, seed=1)
+    a, b = normal(F32, 10, 6, 12), normal(F32, 10, 12, 8, seed=1)
     found = run(lambda a, b: np.maximum(TURNS[turn](a, b), 0), *turned(turn, a, b))[0]
     np.testing.assert_allclose(found, np.maximum(a @ b, 0), rtol=0, atol=1e-5)
 
@@ -175,7 +143,7 @@ def test_factors_that_are_turned(turn: str) -> None:
 @needs_compiler
 def test_half_types_are_rounded_as_if_stored() -> None:
     for dtype in (BF16, np.dtype("f2")):
-        a, b = drawn(dtype, 20, 8, 8), drawn(dtype, 20, 8, 8, seed=1)
+        a, b = normal(dtype, 20, 8, 8), normal(dtype, 20, 8, 8, seed=1)
         found = run(lambda a, b: np.maximum(a @ b, 0), a, b)[0]
         want = np.maximum(a.astype("f4") @ b.astype("f4"), 0)
         off = abs(found.astype("f4") - want)
@@ -185,20 +153,17 @@ def test_half_types_are_rounded_as_if_stored() -> None:
 @needs_compiler
 def test_a_gradient_of_many_layers() -> None:
     """It gives what the derivative needs, too, and its factors are turned."""
-    a, b = drawn(F32, 12, 8, 8), drawn(F32, 12, 8, 8, seed=1)
+    a, b = normal(F32, 12, 8, 8), normal(F32, 12, 8, 8, seed=1)
     graph = ge2.make_jaxpr(ge2.grad(lambda a, b: np.sum(np.tanh(a @ b)), (0, 1)))(a, b).graph
     executable = compile_graph(graph, device=ShimDevice(MANY_ALONE))
     assert any(CALLED in k.source for k in executable.kernels)
     g = 1 - np.tanh(a.astype("f8") @ b) ** 2
-    for found, want in zip(
-        executable(a, b), (g @ b.swapaxes(1, 2), a.swapaxes(1, 2) @ g), strict=True
-    ):
-        np.testing.assert_allclose(found, want, rtol=0, atol=2e-5)
+    all_close(executable(a, b), (g @ b.swapaxes(1, 2), a.swapaxes(1, 2) @ g), rtol=0, atol=2e-5)
 
 
 @needs_compiler
 def test_sums_of_what_follows_are_apart() -> None:
-    a, b = drawn(F32, 20, 8, 8), drawn(F32, 20, 8, 8, seed=1)
+    a, b = normal(F32, 20, 8, 8), normal(F32, 20, 8, 8, seed=1)
     graph = ge2.make_jaxpr(lambda a, b: np.sum(np.tanh(a @ b), 1))(a, b).graph
     found = compile_graph(graph, device=ShimDevice(MANY_ALONE))(a, b)[0]
     np.testing.assert_allclose(found, np.tanh(a @ b).sum(1), rtol=0, atol=1e-5)

@@ -37,6 +37,7 @@ from ge2.targets.cuda.families import FAMILIES
 from ge2.targets.cuda.limits import H200, Limits
 from ge2.targets.cuda.load import place
 from ge2.targets.cuda.load.nvrtc import compile
+from tests.compared import all_close, all_equal
 from tests.exhaustive import sampled
 from tests.kernels.programs import Programs, alike, needs_compiler, numbers
 from tests.kernels.test_indexing_c import drawn
@@ -341,8 +342,7 @@ def test_extremes_of_many_floats_need_no_order(dtype: Any, rng: np.random.Genera
     operands = [(programs.given(a), a) for a in (x, updates, index)]
     programs.add(ScatterMax((0,)), *operands)
     programs.add(ScatterMin((0,)), *operands)
-    for found, wanted in zip(results(programs, 0, 1, 2, chip=chip), programs.wanted, strict=True):
-        np.testing.assert_array_equal(found, wanted)
+    all_equal(results(programs, 0, 1, 2, chip=chip), programs.wanted)
     signs = Programs()
     for op, start in ((ScatterMax, [-1.0, -2.0]), (ScatterMin, [1.0, 2.0])):
         given_ = (
@@ -397,8 +397,7 @@ def test_no_two_threads_meet() -> None:
         programs.add(Scatter((0,)), *operands)
     for chip in RANKED:
         found = built(programs, ShimDevice(chip, watch=True))(*programs.arrays)
-        for y, wanted in zip(found, programs.wanted, strict=True):
-            np.testing.assert_allclose(y, wanted, rtol=1e-12)
+        all_close(found, programs.wanted, rtol=1e-12)
 
 
 # ----------------------------------------------------------------------------------- without a copy
@@ -437,8 +436,7 @@ def test_what_is_returned_in_another_shape_and_read_is_made_there() -> None:
     for executor in ("shim", "c"):
         with config.using(executor=executor):
             for f in (seen, updated):
-                for found, wanted in zip(ge2.jit(f)(x), f(x), strict=True):
-                    np.testing.assert_allclose(found, wanted, rtol=1e-6)
+                all_close(ge2.jit(f)(x), f(x), rtol=1e-6)
 
 
 @pytest.mark.parametrize("small", [0, EMULATED.tuning.joins.elements])
@@ -600,7 +598,9 @@ def test_the_order_of_places(size: int, rng: np.random.Generator) -> None:
         wanted = np.argsort(places, kind="stable")
         order, ordered = np.full((2, size), -1, np.int32)
         blocks = -(-size * 8 // 256)
-        modules[1].get_function("ranked")((blocks,), (256,), (places, np.int32(size), order, ordered))
+        modules[1].get_function("ranked")(
+            (blocks,), (256,), (places, np.int32(size), order, ordered)
+        )
         np.testing.assert_array_equal(order, wanted)
         np.testing.assert_array_equal(ordered, places[wanted])
         run = (1, 8)[high % 2]

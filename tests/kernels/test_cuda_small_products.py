@@ -4,18 +4,15 @@ place, and compiled for GPUs.
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ge2
-from ge2.base.arrays import HALF
 from ge2.base.config import config
 from ge2.codegen.text import Operand
 from ge2.compile import compile_graph
@@ -29,25 +26,13 @@ from ge2.targets.cuda.products.small import read
 from ge2.test_util.laws import graph_of, types_of
 from tests.codegen.texts import kernels
 from tests.exhaustive import examples
+from tests.kernels.product_cases import BF16, DTYPES, F32, TURNS, judge, normal, turned
 from tests.nvrtc import needs_nvrtc
 from tests.templates.cuda_harness import ARCHITECTURES, compiled
 from tests.together import needs_compiler
 
-BF16, F32 = np.dtype(ml_dtypes.bfloat16), np.dtype(np.float32)
-DTYPES = [BF16, *map(np.dtype, ("f2", "f4", "f8"))]
-DIGITS = {F32: 2.0**-24, np.dtype("f8"): 2.0**-53, np.dtype("f2"): 2.0**-11, BF16: 2.0**-8}
 PLAIN = DotGeneral(((1,), (0,)))
-TURNS = {
-    "as they are": lambda a, b: a @ b,
-    "the first": lambda a, b: a.T @ b,
-    "the second": lambda a, b: a @ b.T,
-    "both": lambda a, b: a.T @ b.T,
-}
 SMALL = "small product"
-
-
-def drawn(dtype: np.dtype, *shape: int, seed: int = 0) -> Any:
-    return np.random.default_rng((seed, *shape)).standard_normal(shape).astype(dtype)
 
 
 def run(f: Any, *xs: Any, device: Any = None) -> Any:
@@ -56,19 +41,6 @@ def run(f: Any, *xs: Any, device: Any = None) -> Any:
     executable = compile_graph(graph, device=device or ShimDevice())
     assert [k.kind for k in executable.kernels].count(SMALL) == 1
     return executable(*xs)[0]
-
-
-def judge(found: Any, a: Any, b: Any, out: np.dtype) -> None:
-    """`found` is a @ b: summed in float32 or wider, rounded once; errors grow
-    with the root of the terms.
-    """
-    assert found.dtype == out
-    left, right = (x.astype(np.float64) for x in (a, b))
-    want, most = left @ right, abs(left) @ abs(right)
-    bound = 4 * math.sqrt(a.shape[-1]) * DIGITS[F32 if a.dtype in HALF else a.dtype] * most
-    if out in HALF:
-        bound = bound + DIGITS[out] * abs(want) + 2.0**-24
-    assert (abs(found.astype(np.float64) - want) <= bound + 1e-300).all()
 
 
 # ------------------------------------------------------------------------------------ against NumPy
@@ -81,9 +53,8 @@ def judge(found: Any, a: Any, b: Any, out: np.dtype) -> None:
 def test_every_turn(turn: str, dtype: np.dtype) -> None:
     """Tiles and stages that are full, and such as are not; accesses of 16 bytes."""
     for m, n, k in ((32, 16, 64), (20, 36, 12)):
-        a, b = drawn(dtype, m, k), drawn(dtype, k, n, seed=1)
-        x = a if turn in ("as they are", "the second") else a.T.copy()
-        y = b if turn in ("as they are", "the first") else b.T.copy()
+        a, b = normal(dtype, m, k), normal(dtype, k, n, seed=1)
+        x, y = turned(turn, a, b)
         judge(run(TURNS[turn], x, y), a, b, dtype)
 
 
@@ -96,16 +67,15 @@ SIZE = st.integers(1, 70)
 def test_any_size(m: int, n: int, k: int, turn: str, odd: bool) -> None:
     """Rows of any length: of a multiple of four elements, and of none."""
     m, n, k = (2 * m - 1, 2 * n - 1, 2 * k + 1) if odd else (4 * m, 4 * n, 4 * k)
-    a, b = drawn(F32, m, k), drawn(F32, k, n, seed=1)
-    x = a if turn in ("as they are", "the second") else a.T.copy()
-    y = b if turn in ("as they are", "the first") else b.T.copy()
+    a, b = normal(F32, m, k), normal(F32, k, n, seed=1)
+    x, y = turned(turn, a, b)
     judge(run(TURNS[turn], x, y), a, b, F32)
 
 
 @needs_compiler
 @pytest.mark.parametrize("k", [63, 64, 65, 256, 257, 320, 321, 641])
 def test_long_sums_go_round_the_stages(k: int) -> None:
-    a, b = drawn(F32, 17, k), drawn(F32, k, 5, seed=1)
+    a, b = normal(F32, 17, k), normal(F32, k, 5, seed=1)
     judge(run(TURNS["as they are"], a, b), a, b, F32)
 
 
@@ -114,7 +84,7 @@ def test_long_sums_go_round_the_stages(k: int) -> None:
 @settings(max_examples=examples(12), deadline=None)
 def test_parts_of_arrays(start: int, stop: int, step: int) -> None:
     """Offsets and pitches that let one access have four elements, or two, or one."""
-    a, b = drawn(F32, 24, 40), drawn(F32, 40, 20, seed=1)
+    a, b = normal(F32, 24, 40), normal(F32, 40, 20, seed=1)
 
     def cut(a: Any, b: Any) -> Any:
         return (
@@ -129,8 +99,8 @@ def test_parts_of_arrays(start: int, stop: int, step: int) -> None:
 @pytest.mark.parametrize("stored", ["f4", "f2", "i1", "?"])
 def test_operands_that_are_made_of_narrower_ones(stored: str) -> None:
     """A thread brings as much of a stage as its elements are wide once they are made."""
-    a, b = drawn(np.dtype("f8"), 6, 32), (drawn(F32, 32, 8) * 3).astype(stored)
-    bias = drawn(F32, 8)
+    a, b = normal(np.dtype("f8"), 6, 32), (normal(F32, 32, 8) * 3).astype(stored)
+    bias = normal(F32, 8)
     with config.using(executor="emulator"):
         found = ge2.jit(lambda a, b, bias: a @ b + bias)(a, b, bias)
         other = ge2.jit(lambda a, b, bias: np.tanh(b.T @ a.T) + bias[:, None])(a, b, bias)
@@ -140,14 +110,14 @@ def test_operands_that_are_made_of_narrower_ones(stored: str) -> None:
 
 def test_products_of_no_axes_are_made_where_they_are_joined() -> None:
     """`np.array` of products of lines: each is an element of an array, which no tensor map writes."""
-    a, b = drawn(F32, 5, 40), drawn(F32, 40)
+    a, b = normal(F32, 5, 40), normal(F32, 40)
     with config.using(executor="emulator"):
         found = ge2.jit(lambda a, b: np.array([np.dot(line, b) for line in a]))(a, b)
     np.testing.assert_allclose(found, a @ b, rtol=1e-5, atol=1e-5)
 
 
 def test_batches() -> None:
-    q, k = drawn(F32, 2, 33, 3, 16), drawn(F32, 2, 17, 3, 16, seed=1)
+    q, k = normal(F32, 2, 33, 3, 16), normal(F32, 2, 17, 3, 16, seed=1)
     op = DotGeneral(((3,), (3,)), ((0, 2), (0, 2)))
     executable = compile_graph(graph_of(op, types_of([q, k])), device=ShimDevice())
     assert [x.kind for x in executable.kernels] == [SMALL]
@@ -160,7 +130,7 @@ def test_batches() -> None:
 @needs_compiler
 def test_more_batches_than_blocks() -> None:
     """A block that goes on leaves nothing of one product to the next."""
-    a, b = drawn(F32, 7, 5, 70), drawn(F32, 7, 70, 3, seed=1)
+    a, b = normal(F32, 7, 5, 70), normal(F32, 7, 70, 3, seed=1)
     device = ShimDevice(replace(EMULATED, grid=(1 << 31, 2, 1)))
     found = run(lambda a, b: a @ b, a, b, device=device)
     for y, left, right in zip(found, a, b, strict=True):
@@ -171,7 +141,7 @@ def test_more_batches_than_blocks() -> None:
 @pytest.mark.parametrize("dtype", [BF16, np.dtype("f2")], ids=str)
 def test_half_types_give_float32_unrounded(dtype: np.dtype) -> None:
     op = DotGeneral(((1,), (0,)), out=F32)
-    a, b = drawn(dtype, 17, 65), drawn(dtype, 65, 33, seed=1)
+    a, b = normal(dtype, 17, 65), normal(dtype, 65, 33, seed=1)
     executable = compile_graph(graph_of(op, types_of([a, b])), device=ShimDevice())
     assert executable.kernels[0].kind == SMALL
     judge(executable(a, b)[0], a, b, F32)
@@ -180,7 +150,7 @@ def test_half_types_give_float32_unrounded(dtype: np.dtype) -> None:
 @needs_compiler
 def test_what_is_no_number_stays_where_it_is() -> None:
     """What fills up tiles and stages is 0 times 0; a NaN meets its own row and column alone."""
-    a, b = drawn(F32, 20, 70), drawn(F32, 70, 20, seed=1)
+    a, b = normal(F32, 20, 70), normal(F32, 70, 20, seed=1)
     a[3, 69], b[5, 17] = np.nan, np.inf
     found = run(TURNS["as they are"], a, b)
     rows, columns = np.isnan(found), np.isinf(found)
@@ -191,7 +161,7 @@ def test_what_is_no_number_stays_where_it_is() -> None:
 @needs_compiler
 @pytest.mark.parametrize("seed", [1, 2])
 def test_threads_in_any_order_and_each_access_looked_at(seed: int) -> None:
-    a, b = drawn(F32, 33, 333), drawn(F32, 333, 18, seed=1)
+    a, b = normal(F32, 33, 333), normal(F32, 333, 18, seed=1)
     plain = run(TURNS["as they are"], a, b)
     again = run(TURNS["as they are"], a, b, device=ShimDevice(seed=seed, watch=True))
     assert plain.tobytes() == again.tobytes()
@@ -291,7 +261,7 @@ def test_double_counts_as_what_it_costs() -> None:
 
 
 def test_it_can_be_switched_off() -> None:
-    a = drawn(F32, 8, 8)
+    a = normal(F32, 8, 8)
     with config.using(passes_off=("small_products",), executor="shim"):
         f = ge2.jit(TURNS["as they are"])
         np.testing.assert_allclose(f(a, a), a @ a, rtol=1e-5)

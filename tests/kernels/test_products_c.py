@@ -17,6 +17,7 @@ from ge2.compile.catalog import select
 from ge2.ir import ArrayType
 from ge2.ops.dot import DotGeneral
 from ge2.targets.c.tuning import Products, Tuning
+from tests.compared import all_equal
 from tests.together import needs_compiler
 
 pytestmark = needs_compiler
@@ -262,8 +263,7 @@ def test_sums_of_few_columns_are_not_waited_for_in_loops(dtype):
     assert calls(lambda a, r: a.T @ a, a, r) == {f"ge2_product_with_itself_{suffix}"}
     assert calls(lambda a, r: a.T @ r, a[:9, :3], r[:9]) == {f"ge2_product_any_lines_{suffix}"}
     found = ge2.jit(lambda a, r: (a.T @ r, a.T @ a, r @ a, a.T @ a[:, :3]))(a, r)
-    for y, wanted in zip(found, (a.T @ r, a.T @ a, r @ a, a.T @ a[:, :3]), strict=True):
-        np.testing.assert_array_equal(y, wanted)
+    all_equal(found, (a.T @ r, a.T @ a, r @ a, a.T @ a[:, :3]))
     drawn = rng.normal(size=(100, 7)).astype(dtype)
     gram = ge2.jit(lambda a: a.T @ a)(drawn)
     np.testing.assert_array_equal(gram, gram.T)
@@ -303,5 +303,4 @@ def test_vectors_and_long_sums_are_exact_on_any_threads(dtype):
     for threads in (1, 2):
         with config.using(threads=threads):
             found = ge2.jit(every)(a, tall, x, y)
-        for ours, wanted in zip(found, every(a, tall, x, y), strict=True):
-            np.testing.assert_array_equal(ours, wanted)
+        all_equal(found, every(a, tall, x, y))

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ge2.base.arrays import COMPLEX, SHORT
 from ge2.base.config import config
 from ge2.choice.choose import choose
 from ge2.choice.problem import Pin, Problem, prefs
@@ -36,12 +35,11 @@ from ge2.targets.cuda.kernels.sort import (
 from ge2.targets.cuda.limits import H200
 from tests.exhaustive import examples, sampled
 from tests.kernels.programs import alike, needs_compiler, numbers
-from tests.kernels.test_top_k import graph_of
+from tests.kernels.test_top_k import DTYPES, arrays, graph_of, ties
 from tests.nvrtc import needs_nvrtc
 from tests.small import planned_by
 
 pytestmark = needs_compiler
-DTYPES = [d for d in SHORT if d not in COMPLEX]
 MOST = longest(H200.shared_static)
 SIZES = (0, 1, 2, 7, 31, 32, 33, 64, 65, 128, 129, 255, 257, 1023, 1025)
 WAYS = ("", REGISTERS, RANKED, SHARED, DIGITS)
@@ -66,12 +64,8 @@ def plus_zero(x: Any) -> Any:
 
 @st.composite
 def cases(draw: st.DrawFn) -> tuple[Any, Any, str]:
-    rng = np.random.default_rng(draw(st.integers(0, 1 << 30)))
-    shape = draw(st.sampled_from((1, 2, 3, 5))), draw(st.sampled_from(SIZES))
-    shape = shape if draw(st.booleans()) else shape[::-1]
-    x = numbers(rng, shape, draw(st.sampled_from(DTYPES)), small=draw(st.booleans()))
-    lying = draw(st.sampled_from(("", "turned", "apart") if shape[1] > 2 else ("", "turned")))
-    lying = lying if shape[0] else ""
+    x, lying = draw(arrays(SIZES))
+    lying = lying if x.shape[0] else ""
     return draw(st.sampled_from((Sort, ArgSort)))(draw(st.integers(0, 1))), x, lying
 
 
@@ -150,14 +144,8 @@ def applied(network: Any, x: Any) -> Any:
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("n", SIZES)
 def test_ties_and_special_numbers(n: int) -> None:
-    values = np.array([0.0, -0.0, np.nan, np.inf, -np.inf, -np.nan, 1.0], np.float32)
-    for x in (
-        np.zeros((2, n), np.float32),
-        np.resize(values, (2, n)),
-        np.full((1, n), np.nan),
-        np.ones((1, n), bool),
-        np.full((1, n), 255, np.uint8),  # whose key is that of what fills a line up
-    ):
+    # the key of the last one's numbers is that of what fills a line up
+    for x in (*ties(n), np.full((1, n), 255, np.uint8)):
         for op in (Sort(1), ArgSort(1)):
             judged(op, x, ShimDevice(seed=n))
 

@@ -61,12 +61,18 @@ def judged(op: Op, x: Any, device: Device | None = None, lying: str = "") -> Non
 
 
 @st.composite
-def cases(draw: st.DrawFn) -> tuple[Op, Any, str]:
+def arrays(draw: st.DrawFn, sizes: tuple[int, ...]) -> tuple[Any, str]:
+    """Lines along either axis, and how an operation sees them."""
     rng = np.random.default_rng(draw(st.integers(0, 1 << 30)))
-    shape = draw(st.sampled_from((1, 2, 3, 5))), draw(st.sampled_from(SIZES))
+    shape = draw(st.sampled_from((1, 2, 3, 5))), draw(st.sampled_from(sizes))
     shape = shape if draw(st.booleans()) else shape[::-1]
     x = numbers(rng, shape, draw(st.sampled_from(DTYPES)), small=draw(st.booleans()))
-    lying = draw(st.sampled_from(("", "turned", "apart") if shape[1] > 2 else ("", "turned")))
+    return x, draw(st.sampled_from(("", "turned", "apart") if shape[1] > 2 else ("", "turned")))
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> tuple[Op, Any, str]:
+    x, lying = draw(arrays(SIZES))
     seen = {"": x, "turned": x.T, "apart": x[:, 1::2]}[lying]
     axis = draw(st.integers(0, 1))
     most = min(seen.shape[axis], lines.MOST)
@@ -90,16 +96,17 @@ def test_in_cuda(case: tuple[Op, Any, str], seed: int) -> None:
     judged(op, x, ShimDevice(seed=seed, watch=bool(seed % 2)), lying)
 
 
+def ties(n: int) -> list[Any]:
+    """Lines of equal and of special numbers."""
+    values = np.array([0.0, -0.0, np.nan, np.inf, -np.inf, -np.nan, 1.0], np.float32)
+    same = np.zeros((2, n), np.float32), np.full((1, n), np.nan), np.ones((1, n), bool)
+    return [np.resize(values, (2, n)), *same]
+
+
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("n", SIZES)
 def test_ties_and_special_numbers(n: int) -> None:
-    values = np.array([0.0, -0.0, np.nan, np.inf, -np.inf, -np.nan, 1.0], np.float32)
-    for x in (
-        np.zeros((2, n), np.float32),
-        np.resize(values, (2, n)),
-        np.full((1, n), np.nan),
-        np.ones((1, n), bool),
-    ):
+    for x in ties(n):
         for k in {1, n // 2, min(n, lines.MOST)}:
             judged(TopK(k, 1), x)
             judged(TopK(k, 1), x, ShimDevice(seed=n))

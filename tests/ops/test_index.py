@@ -45,28 +45,25 @@ def in_front(x: Any, axes: tuple[int, ...]) -> Any:
 def test_reading_and_writing_are_those_of_numpy(
     case: tuple[Any, tuple[int, ...], list[Any]],
 ) -> None:
+    """Of several writes to one place the last wins."""
     x, axes, indices = case
-    want = in_front(x, axes)[tuple(np.broadcast_arrays(*indices))]
-    got = ops.Gather(axes)(x, *indices)
-    assert np.array_equal(got, want)
-    updates = np.arange(want.size, dtype=float).reshape(want.shape)
-    added = x.copy()
-    np.add.at(in_front(added, axes), tuple(np.broadcast_arrays(*indices)), updates)
-    assert np.allclose(ops.ScatterAdd(axes)(x, updates, *indices), added)
-
-
-@settings(max_examples=examples(50))
-@given(selections())
-def test_of_several_writes_the_last_wins(case: tuple[Any, tuple[int, ...], list[Any]]) -> None:
-    x, axes, indices = case
-    places = list(zip(*(i.ravel() for i in np.broadcast_arrays(*indices)), strict=True))
-    shape = ops.Gather(axes)(x, *indices).shape
-    rest = shape[len(shape) - (x.ndim - len(axes)) :] if x.ndim > len(axes) else ()
-    updates = np.arange(np.prod(shape, dtype=int), dtype=float).reshape(len(places), *rest)
-    want = x.copy()
-    for place, update in zip(places, updates, strict=True):
-        in_front(want, axes)[place] = update
-    assert np.array_equal(ops.Scatter(axes)(x, updates.reshape(shape), *indices), want)
+    at = tuple(np.broadcast_arrays(*indices))
+    want = in_front(x, axes)[at]
+    assert np.array_equal(ops.Gather(axes)(x, *indices), want)
+    order = np.random.default_rng(1).permutation(want.size)
+    updates = order.reshape(want.shape) * 0.5 - 2
+    for ufunc, op in (
+        (np.add, ops.ScatterAdd),
+        (np.maximum, ops.ScatterMax),
+        (np.minimum, ops.ScatterMin),
+    ):
+        written = x.copy()
+        ufunc.at(in_front(written, axes), at, updates)
+        assert np.allclose(op(axes)(x, updates, *indices), written, rtol=1e-14)
+    written = x.copy()
+    for place in np.ndindex(at[0].shape):
+        in_front(written, axes)[tuple(i[place] for i in at)] = updates[place]
+    assert np.array_equal(ops.Scatter(axes)(x, updates, *indices), written)
 
 
 @pytest.mark.parametrize("bad", [4, -5, 2**40])
@@ -113,20 +110,6 @@ def test_an_overwritten_update_is_owed_nothing() -> None:
     _, ct_x, ct_updates = joint(x, updates, index, ct)
     assert ct_x.tolist() == [[0, 0], [0, 0], [5, 6]]
     assert ct_updates.tolist() == [[0, 0], [1, 2], [3, 4]]
-
-
-@pytest.mark.parametrize("ufunc", [np.maximum, np.minimum])
-@settings(max_examples=examples(25))
-@given(case=selections())
-def test_extremes_at_indices_are_those_of_numpy(
-    ufunc: np.ufunc, case: tuple[Any, tuple[int, ...], list[Any]]
-) -> None:
-    x, axes, indices = case
-    op = {np.maximum: ops.ScatterMax, np.minimum: ops.ScatterMin}[ufunc](axes)
-    updates = np.random.default_rng(1).integers(-2, 2, ops.Gather(axes)(x, *indices).shape) * 0.5
-    want = x.copy()
-    ufunc.at(in_front(want, axes), tuple(np.broadcast_arrays(*indices)), updates)
-    assert np.array_equal(op(x, updates, *indices), want)
 
 
 def test_equal_extremes_share_the_cotangent() -> None:

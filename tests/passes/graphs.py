@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from ge2 import make_jaxpr
 from ge2.compile.catalog import interpret
 from ge2.ir import Graph, parse, verify, write
 from ge2.passes import TABLE
+from ge2.tree import leaves
 
 
 def graph(text: str) -> Graph:
@@ -22,6 +24,21 @@ def after(step: Callable[[Graph], Graph], text: str) -> str:
     found = verify(step(graph(text)))
     assert verify(parse(write(found), TABLE)) == found
     return "\n".join(line.strip() for line in write(found).splitlines()[1:])
+
+
+def alike(
+    step: Callable[[Graph], Graph],
+    f: Callable[..., Any],
+    *args: Any,
+    rtol: float = 0.0,
+    atol: float = 0.0,
+) -> Graph:
+    """The graph of a function after a pass, which is valid, and gives what it gave."""
+    closed = make_jaxpr(f)(*args)
+    found, given = verify(step(closed.graph)), [*closed.captured, *leaves(args)]
+    for y, w in zip(found(*given), closed.graph(*given), strict=True):
+        np.testing.assert_allclose(y, w, rtol=rtol, atol=atol)
+    return found
 
 
 def names(graph: Graph) -> list[str]:

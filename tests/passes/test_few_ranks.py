@@ -12,26 +12,13 @@ from ge2.base.config import config
 from ge2.passes import TIDY
 from ge2.passes.context import run
 from ge2.passes.reads import few_ranks
+from tests.passes.test_sorted_reads import lines
 from tests.together import needs_compiler
 
 
 def names(function: Any, *arrays: Any) -> list[str]:
     graph = few_ranks(run(TIDY, ge2.make_jaxpr(function)(*arrays).graph))
     return [e.op.name for e in graph.eqns]
-
-
-def line(dtype: Any, n: int = 300) -> np.ndarray:
-    """Lines with equal elements, both zeros, infinities and NaN."""
-    rng = np.random.default_rng(4)
-    x = rng.integers(-20 if np.dtype(dtype).kind != "u" else 0, 20, (5, n)).astype(dtype)
-    if x.dtype.kind == "f":
-        x[0, :7] = [np.nan, -0.0, 0.0, np.inf, -np.inf, -np.nan, 0.0]
-        x[1] = np.nan
-        x[2, 3:] = np.inf
-        x[3, :] = np.where(x[3] < 0, -0.0, 0.0)
-    elif x.dtype.kind in "iu":
-        x[0], x[1, :4] = np.iinfo(dtype).max, np.iinfo(dtype).min
-    return x
 
 
 CASES = {
@@ -50,7 +37,7 @@ CASES = {
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32, np.int64, np.uint8])
 @pytest.mark.parametrize("name", CASES)
 def test_they_are_those_of_numpy(name: str, dtype: Any) -> None:
-    x = line(dtype)
+    x = lines(dtype, 300)
     function = CASES[name]
     assert not {"sort", "argsort"} & {*names(function, x)}
     with config.using(executor="shim"):
@@ -72,7 +59,7 @@ def test_they_are_those_of_numpy(name: str, dtype: Any) -> None:
     ],
 )
 def test_others_are_sorted(function: Any) -> None:
-    assert "sort" in names(function, line(np.float64))
+    assert "sort" in names(function, lines(np.float64))
 
 
 def test_of_lines_that_no_block_holds_one_is_folded_for_and_several_are_selected() -> None:

@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ge2
-from ge2.ir import Graph, verify
+from ge2.ir import Graph
 from ge2.passes.context import NOTHING, Context
 from ge2.passes.fold import apart, forward_writes, unread_writes, within
 from ge2.targets.cuda.limits import H200
+from tests.passes.graphs import alike, names
 
 X = np.arange(24.0).reshape(6, 4)
 ON_H200 = Context(caps=H200)
@@ -22,15 +23,7 @@ targets = pytest.mark.parametrize("context", [NOTHING, ON_H200], ids=["in place"
 
 def after(f: Any, *xs: Any, context: Context = ON_H200, step: Any = forward_writes) -> Graph:
     """The graph after the pass, which gives what it gave."""
-    graph = ge2.make_jaxpr(f)(*xs).graph
-    found = verify(step(graph, context))
-    for a, b in zip(found(*xs), graph(*xs), strict=True):
-        np.testing.assert_array_equal(a, b)
-    return found
-
-
-def names(graph: Graph) -> list[str]:
-    return [e.op.name for e in graph.eqns]
+    return alike(lambda graph: step(graph, context), f, *xs)
 
 
 def state(x: Any) -> Any:

@@ -7,6 +7,7 @@ import numpy as np
 import ge2
 from ge2.base.config import config
 from ge2.compile.rewrites.products import half_results, narrow_operands
+from tests.compared import all_close
 from tests.together import needs_compiler
 
 X, W = (np.random.default_rng(n).normal(size=(6, 6)).astype("f4") for n in range(2))
@@ -54,8 +55,7 @@ def test_the_numbers_are_those_of_a_product_rounded_once_at_most() -> None:
     with config.using(executor="shim"):
         found = ge2.jit(ge2.autocast(f))(X, W)
     wanted = f(X.astype(ge2.bfloat16).astype("f8"), W.astype(ge2.bfloat16).astype("f8"))
-    for y, w in zip(found, wanted, strict=True):
-        np.testing.assert_allclose(y, w, rtol=2**-8, atol=6 * 2**-9)
+    all_close(found, wanted, rtol=2**-8, atol=6 * 2**-9)
 
 
 def test_operands_that_the_program_made_wide_are_read_as_they_are() -> None:
@@ -72,7 +72,6 @@ def test_operands_that_the_program_made_wide_are_read_as_they_are() -> None:
         "float32",
     ]
     assert second.inputs[0].type.dtype == np.float32  # its other operand is float32
-    for a, b in zip(found(X, W), graph(X, W), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-6)
+    all_close(found(X, W), graph(X, W), rtol=1e-6)
     plain = ge2.make_jaxpr(lambda x, w: x @ w)(X, W).graph
     assert narrow_operands(plain) is plain

@@ -4,29 +4,20 @@ and stacks of a carry.
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 
 import ge2
 from ge2 import lax
-from ge2.ir import Var, verify
-from ge2.ops.graphs.loops import ScanLoop
-from ge2.passes.loops import trim
-from ge2.passes.simplify import inline
+from ge2.ir import Var
 from tests.passes.graphs import names
+from tests.passes.test_trim import trimmed
 
 rng = np.random.default_rng(0)
+passed = partial(trimmed, rtol=1e-12, atol=1e-12)
 LENGTHS = (1, 2, 7)
-
-
-def passed(f, *args):
-    """The graph after the pass, which must mean the same; and its scans."""
-    closed = ge2.make_jaxpr(f)(*args)
-    graph = verify(trim(inline(closed.graph)))
-    given = [*closed.captured, *ge2.tree.leaves(args)]
-    for a, b in zip(graph(*given), closed.graph(*given), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12)
-    return graph, [e.op for e in graph.eqns if isinstance(e.op, ScanLoop)]
 
 
 def drawn(n, *shape):

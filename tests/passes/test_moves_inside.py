@@ -21,6 +21,7 @@ from ge2.passes.fuse import fuse
 from ge2.passes.moves_inside import is_move, moves_inside
 from ge2.targets.cuda.emulator import EMULATED, OfflineDevice, limits_of
 from ge2.targets.cuda.limits import H200
+from tests.compared import all_close, all_equal
 from tests.together import needs_compiler
 
 F = Any
@@ -37,8 +38,7 @@ def moved(function: F, *arrays: Any) -> Graph:
     before, given = fused(function, *arrays)
     after = moves_inside(before)
     verify(after)
-    for x, y in zip(interpret(before, given), interpret(after, given), strict=True):
-        np.testing.assert_array_equal(x, y)
+    all_equal(interpret(before, given), interpret(after, given))
     return after
 
 
@@ -383,8 +383,7 @@ def test_the_derivative_of_shifted_reads_is_one_kernel(f: F, shapes: Any) -> Non
     arrays = [rng.standard_normal(shape) for shape in ((2, 6, 16), *shapes)]
     with config.using(executor="shim"):
         found = ge2.jit(with_slope(f))(*arrays)
-    for y, wanted in zip(found, with_slope(f)(*arrays), strict=True):
-        np.testing.assert_allclose(y, wanted, rtol=1e-12)
+    all_close(found, with_slope(f)(*arrays), rtol=1e-12)
 
 
 def waves(u: Any, before: Any) -> Any:
@@ -402,8 +401,7 @@ def test_nothing_is_written_over_what_is_read_elsewhere_by_another_name() -> Non
     u, before = np.random.default_rng(1).standard_normal((2, 96, 96, 96))
     with config.using(executor="emulator"):
         found = ge2.jit(waves)(u, before)
-    for y, wanted in zip(found, waves(u, before), strict=True):
-        np.testing.assert_array_equal(y, wanted)
+    all_equal(found, waves(u, before))
 
 
 def test_what_is_computed_again_between_steps_keeps_no_edges_outside() -> None:

@@ -14,6 +14,7 @@ from ge2.compile.catalog import interpret
 from ge2.ir import Graph, verify
 from ge2.passes.context import TUNING, Context, ProductsToSums
 from ge2.passes.linear_algebra import products_to_sums
+from tests.compared import all_close, all_equal
 from tests.exhaustive import examples
 from tests.kernels.programs import needs_compiler
 from tests.passes.graphs import after, lines, names
@@ -40,8 +41,7 @@ def same(spec: str, shapes: tuple[tuple[int, ...], ...], dtype: str, context: Co
     arrays = [rng.integers(-9, 9, shape).astype(DTYPES[dtype]) for shape in shapes]
     graph = ge2.make_jaxpr(lambda a, b: np.einsum(spec, a, b))(*arrays).graph
     found = verify(products_to_sums(graph, context))
-    for y, wanted in zip(interpret(found, arrays), interpret(graph, arrays), strict=True):
-        np.testing.assert_array_equal(y, wanted)
+    all_equal(interpret(found, arrays), interpret(graph, arrays))
     return found
 
 
@@ -153,8 +153,7 @@ def test_a_step_with_a_vector_is_one_kernel(rng: np.random.Generator) -> None:
         np.testing.assert_allclose(ge2.jit(step)(a, x, y), step(a, x, y), rtol=1e-11)
         gradient = ge2.jit(ge2.grad(lambda a, x, y: step(a, x, y).sum(), argnums=(0, 1)))
         plain = ge2.grad(lambda a, x, y: step(a, x, y).sum(), argnums=(0, 1))(a, x, y)
-        for found, wanted in zip(gradient(a, x, y), plain, strict=True):
-            np.testing.assert_allclose(found, wanted, rtol=1e-9, atol=1e-9)
+        all_close(gradient(a, x, y), plain, rtol=1e-9, atol=1e-9)
 
 
 @needs_compiler

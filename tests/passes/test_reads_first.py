@@ -8,19 +8,14 @@ import pytest
 import ge2
 from ge2 import lax
 from ge2.compile.steps import reads_first
-from ge2.ir import verify
+from tests.passes.graphs import alike, names
 
 X, V, AT = np.arange(20.0).reshape(5, 4), np.ones(4), np.int64(2)
 
 
-def names(f, *args):
+def read_first(f, *args):
     """The operations of a function after the pass, which computes the same."""
-    closed = ge2.make_jaxpr(f)(*args)
-    graph = verify(reads_first(closed.graph))
-    given = [*closed.captured, *ge2.tree.leaves(args)]
-    for a, b in zip(graph(*given), closed.graph(*given), strict=True):
-        np.testing.assert_array_equal(a, b)
-    return [e.op.name for e in graph.eqns]
+    return names(alike(reads_first, f, *args))
 
 
 def test_an_element_is_read_before_the_write():
@@ -28,12 +23,12 @@ def test_an_element_is_read_before_the_write():
         y = x.at[i].set(v)
         return y, x[i, 0] + 1
 
-    found = names(f, X, V, AT)
+    found = read_first(f, X, V, AT)
     assert found.index("gather") < found.index("scatter") < found.index("add")
 
 
 def test_a_sum_of_all_is_computed_before_the_write():
-    found = names(lambda x, v, i: (x.at[i].set(v), x.sum()), X, V, AT)
+    found = read_first(lambda x, v, i: (x.at[i].set(v), x.sum()), X, V, AT)
     assert found.index("reduce_sum") < found.index("scatter")
 
 
@@ -51,7 +46,7 @@ def test_a_sum_of_all_is_computed_before_the_write():
 )
 def test_what_may_not_move_stays(f):
     closed = ge2.make_jaxpr(f)(X, V, AT)
-    assert [e.op.name for e in closed.graph.eqns] == names(f, X, V, AT)
+    assert [e.op.name for e in closed.graph.eqns] == read_first(f, X, V, AT)
 
 
 @pytest.mark.any_executor

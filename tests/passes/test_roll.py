@@ -16,6 +16,7 @@ from ge2.passes import TIDY
 from ge2.passes.context import NOTHING, Context, Rolling, Tuning, run
 from ge2.passes.loops.roll import roll
 from ge2.targets.cuda.limits import H200
+from tests.compared import all_close
 
 rng = np.random.default_rng(0)
 X = rng.standard_normal((4, 5))
@@ -83,8 +84,7 @@ def test_a_rolled_program_computes_the_same(name, derivative, executor):
         plain = ge2.jit(lambda *xs: f(*xs))
         want = plain(*args)
         assert not loops(f, *args)
-    for a, b in zip(ge2.tree.leaves(compiled(*args)), ge2.tree.leaves(want), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-13)
+    all_close(ge2.tree.leaves(compiled(*args)), ge2.tree.leaves(want), rtol=1e-12, atol=1e-13)
     assert loops(f, *args)
 
 
@@ -160,8 +160,7 @@ def test_several_iterations_in_one_of_a_loop_compute_the_same():
     found = loops(f, x, context=Context(tuning=tuning))
     assert found and all(loop.length <= 50 for loop in found)
     with ge2.config.using(tuning=(tuning,)):
-        for got, want in zip(ge2.jit(f)(x), f(x), strict=True):
-            np.testing.assert_allclose(got, want, rtol=1e-12)
+        all_close(ge2.jit(f)(x), f(x), rtol=1e-12)
 
 
 def test_rounds_that_differ_stay_as_they_are():

@@ -30,6 +30,7 @@ from ge2.passes.reads import small_turned
 from ge2.passes.slices import little_first, slices_first
 from ge2.targets.cuda.emulator import OfflineDevice, limits_of
 from ge2.targets.cuda.limits import H200
+from tests.compared import all_close, all_equal
 from tests.kernels.programs import needs_compiler
 from tests.passes.graphs import names
 
@@ -55,8 +56,7 @@ def alike(f: Any, by: Any, *args: Any) -> Any:
     after = by(tidy)
     verify(after)
     consts = ge2.make_jaxpr(f)(*args).captured
-    for found, wanted in zip(after(*consts, *args), tidy(*consts, *args), strict=True):
-        np.testing.assert_allclose(found, wanted, rtol=1e-14)
+    all_close(after(*consts, *args), tidy(*consts, *args), rtol=1e-14)
     return tidy, after
 
 
@@ -138,8 +138,7 @@ def test_updates_that_are_one_number_are_that_number(rng: np.random.Generator) -
     numbers = [e.inputs[1] for e in after.eqns if e.op.name.startswith("scatter")]
     assert [n.value for n in numbers if isinstance(n, Literal)] == [3, 1]
     with config.using(executor="emulator"):
-        for found, wanted in zip(ge2.jit(f)(i), f(i), strict=True):
-            np.testing.assert_array_equal(found, wanted)
+        all_equal(ge2.jit(f)(i), f(i))
 
 
 def test_zeros_keep_their_sign() -> None:
@@ -275,8 +274,7 @@ def test_small_arrays_are_turned_before_a_region_reads_them(rng: np.random.Gener
         graph = fuse(run(TIDY, closed.graph))
         after = small_turned(graph, replace(NOTHING, tuning=tuning))
         verify(after)
-        for found, wanted in zip(interpret(after, given), interpret(graph, given), strict=True):
-            np.testing.assert_array_equal(found, wanted)
+        all_equal(interpret(after, given), interpret(graph, given))
         assert small_turned(graph) == graph
         return [e for e in after.eqns if isinstance(e.op, Region)]
 

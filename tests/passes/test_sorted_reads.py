@@ -66,10 +66,10 @@ WHOLE: dict[str, Function] = {
 }
 
 
-def lines(dtype: Any) -> Any:
+def lines(dtype: Any, n: int = 80) -> Any:
     """Lines with equal elements, both zeros, infinities and NaN."""
     rng = np.random.default_rng(4)
-    x = rng.integers(-20 if np.dtype(dtype).kind != "u" else 0, 20, (5, 80)).astype(dtype)
+    x = rng.integers(-20 if np.dtype(dtype).kind != "u" else 0, 20, (5, n)).astype(dtype)
     if x.dtype.kind in "iu":
         x[0, ::3], x[1, :4] = np.iinfo(dtype).max, np.iinfo(dtype).min
         return x

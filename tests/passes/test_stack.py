@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 import ge2
 from ge2 import lax
-from ge2.ir import verify
 from ge2.ops.graphs.loops import RepeatLoop, ScanLoop
 from ge2.passes import TIDY
 from ge2.passes.context import run
@@ -19,7 +18,7 @@ from ge2.passes.loops.absorb_peeled import Loop, whole
 from ge2.passes.loops.roll import roll
 from ge2.passes.loops.rolled_to_scan import stack
 from tests.exhaustive import examples
-from tests.passes.graphs import names
+from tests.passes.graphs import alike, names
 
 rng = np.random.default_rng(0)
 N = 36
@@ -31,13 +30,7 @@ PASSES = (*TIDY, roll, whole, stack)
 
 
 def passed(f, *args):
-    """The graph after the pass, which must mean the same."""
-    closed = ge2.make_jaxpr(f)(*args)
-    graph = verify(run(PASSES, closed.graph))
-    given = [*closed.captured, *ge2.tree.leaves(args)]
-    for a, b in zip(graph(*given), closed.graph(*given), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-11, atol=1e-12)
-    return graph
+    return alike(partial(run, PASSES), f, *args, rtol=1e-11, atol=1e-12)
 
 
 def scans(graph):

@@ -20,6 +20,7 @@ from ge2.passes.loops import sums_after
 from ge2.passes.loops.absorb_peeled import whole
 from ge2.passes.loops.roll import roll
 from ge2.passes.loops.rolled_to_scan import stack, stack_all
+from tests.compared import all_close
 
 N = 24
 XS = np.random.default_rng(0).standard_normal((N, 3, 4)).astype(np.float32)
@@ -36,8 +37,7 @@ def same(f: Any, *xs: Any) -> Graph:
     before = rolled(f, *xs)
     after = stack_all(run((*TIDY, roll, whole, stack), ge2.make_jaxpr(f)(*xs).graph))
     verify(after)
-    for y, w in zip(after(*xs), before(*xs), strict=True):
-        np.testing.assert_allclose(y, w, rtol=1e-5, atol=1e-6)
+    all_close(after(*xs), before(*xs), rtol=1e-5, atol=1e-6)
     return after
 
 
@@ -120,8 +120,7 @@ def test_sums_of_products_come_after_a_scan() -> None:
     after = sums_after(before)
     verify(after)
     assert (carries(before), carries(after)) == ([1, 3], [1, 1])
-    for y, w in zip(after(W, W.T, H, XS), before(W, W.T, H, XS), strict=True):
-        np.testing.assert_allclose(y, w, rtol=1e-5, atol=1e-7)
+    all_close(after(W, W.T, H, XS), before(W, W.T, H, XS), rtol=1e-5, atol=1e-7)
 
 
 def test_sums_whose_factors_would_take_more_than_there_is_stay() -> None:

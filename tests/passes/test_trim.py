@@ -13,18 +13,15 @@ from ge2.passes.context import Context
 from ge2.passes.loops import trim
 from ge2.passes.simplify import inline
 from ge2.targets.cuda.emulator import limits_of
+from tests.passes.graphs import alike
 
 rng = np.random.default_rng(0)
 XS, W = rng.standard_normal((6, 3)), rng.standard_normal((3, 3)) / 2
 
 
-def trimmed(f, *args):
+def trimmed(f, *args, rtol=1e-13, atol=0.0):
     """The graph after the pass, which must mean the same; and its scans."""
-    closed = ge2.make_jaxpr(f)(*args)
-    graph = verify(trim(inline(closed.graph)))
-    given = [*closed.captured, *ge2.tree.leaves(args)]
-    for a, b in zip(graph(*given), closed.graph(*given), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-13)
+    graph = alike(lambda g: trim(inline(g)), f, *args, rtol=rtol, atol=atol)
     return graph, [e.op for e in graph.eqns if isinstance(e.op, ScanLoop)]
 
 

@@ -14,6 +14,7 @@ from ge2.ir import verify
 from ge2.passes.split_edges import Windowed, written_windows
 from ge2.targets.cuda.emulator import OfflineDevice
 from ge2.targets.cuda.limits import H200
+from tests.compared import all_close, all_equal
 from tests.kernels.programs import needs_compiler
 
 X = np.random.default_rng(0).standard_normal((2, 9, 11, 3)).astype(np.float32)
@@ -71,8 +72,7 @@ def graphs(f: Any) -> tuple[Any, Any]:
 def test_windows_are_slices(f: Any) -> None:
     graph, found = graphs(f)
     assert "gather" not in [e.op.name for e in found.eqns]
-    for a, b in zip(found(X, W), graph(X, W), strict=True):
-        np.testing.assert_allclose(a, b, rtol=2e-5, atol=1e-6)
+    all_close(found(X, W), graph(X, W), rtol=2e-5, atol=1e-6)
     np.testing.assert_allclose(ge2.jit(f)(X, W), f(X, W), rtol=2e-5, atol=1e-6)
 
 
@@ -81,8 +81,7 @@ def test_other_windows_are_views(f: Any) -> None:
     graph, found = graphs(f)
     names = [e.op.name for e in found.eqns]
     assert "windows" in names and "gather" not in names
-    for a, b in zip(found(X, W), graph(X, W), strict=True):
-        np.testing.assert_array_equal(a, b)
+    all_equal(found(X, W), graph(X, W))
 
 
 READ = {
@@ -141,8 +140,7 @@ def test_products_of_windows(f: Any, executor: str) -> None:
     with ge2.config.using(executor=executor):
         jitted = ge2.jit(f)
         found, steps = jitted(X, V), jitted.lower(X, V).executable.program.steps
-    for a, b in zip(ge2.tree.leaves(found), ge2.tree.leaves(f(X, V)), strict=True):
-        np.testing.assert_allclose(a, b, rtol=2e-5, atol=1e-5)
+    all_close(ge2.tree.leaves(found), ge2.tree.leaves(f(X, V)), rtol=2e-5, atol=1e-5)
     assert "gather" not in [s.name for s in steps]
 
 

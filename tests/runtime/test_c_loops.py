@@ -15,6 +15,7 @@ from ge2 import lax
 from ge2.compile import compile_graph
 from ge2.errors import Ge2Error
 from ge2.ops.graphs.loops import ScanLoop
+from tests.compared import all_close, all_equal
 from tests.together import needs_compiler
 
 pytestmark = needs_compiler
@@ -34,8 +35,7 @@ def in_c(f, *args):
     with ge2.config.using(executor="reference"):
         want = ge2.jit(lambda *xs: f(*xs))(*args)
     for _ in range(2):
-        for a, b in zip(ge2.tree.leaves(compiled(*args)), ge2.tree.leaves(want), strict=True):
-            np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-14)
+        all_close(ge2.tree.leaves(compiled(*args)), ge2.tree.leaves(want), rtol=1e-12, atol=1e-14)
     return compiled
 
 
@@ -94,8 +94,7 @@ def test_a_large_round_is_shared_by_threads():
         with ge2.config.using(threads=threads):
             results.append(f(x[0], x))
     assert "ge2_share(" in f.lower(x[0], x).as_text("c")
-    for a, b in zip(ge2.tree.leaves(results[0]), ge2.tree.leaves(results[1]), strict=True):
-        np.testing.assert_array_equal(a, b)
+    all_equal(ge2.tree.leaves(results[0]), ge2.tree.leaves(results[1]))
 
 
 def test_a_matrix_product_inside_and_one_over_the_limit_of_the_loops():
@@ -158,8 +157,7 @@ def test_a_while_loop_whose_rounds_are_many_and_few():
     for n in (0, 1, 2, 9):
         with ge2.config.using(executor="reference"):
             want = f(XS, n)
-        for a, b in zip(compiled(XS, n), want, strict=True):
-            np.testing.assert_allclose(a, b, rtol=1e-12)
+        all_close(compiled(XS, n), want, rtol=1e-12)
 
 
 def test_branches():

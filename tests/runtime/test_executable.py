@@ -20,6 +20,8 @@ from ge2.ir import parse
 from ge2.passes import TABLE
 from ge2.targets.c import launcher, linked
 from ge2.targets.c.libraries import Blas
+from tests.compared import all_close, all_equal
+from tests.threads import on_threads
 
 N = 1 << 21
 SQUARES = f"""{{ lambda ; x:f32[{N}] w:f32[] b:f32[]. let
@@ -86,8 +88,7 @@ def test_results_survive_later_calls():
     copies = [np.array(y) for y in held]
     for scale in (2, 3, 4):
         f(x, np.float32(scale), np.float32(0))
-    for y, copy in zip(held, copies, strict=True):
-        np.testing.assert_array_equal(y, copy)
+    all_equal(held, copies)
 
 
 @pytest.mark.parametrize("order", ["C", "F", "strided", "read-only", "reversed"])
@@ -105,8 +106,7 @@ def test_arguments_of_any_layout(order):
         "reversed": x[::-1].copy()[::-1],
     }[order]
     given.flags.writeable = order != "read-only"
-    for y, want in zip(f(given), f(x), strict=True):
-        np.testing.assert_allclose(y, want, rtol=1e-6)
+    all_close(f(given), f(x), rtol=1e-6)
 
 
 def test_a_donated_argument_becomes_the_result():
@@ -116,8 +116,7 @@ def test_a_donated_argument_becomes_the_result():
     want = plain(x, y)
     got = f(x, y)
     assert any(result is x for result in got)
-    for a, b in zip(got, want, strict=True):
-        np.testing.assert_array_equal(a, b)
+    all_equal(got, want)
 
 
 def test_a_donated_argument_that_cannot_hold_a_result_is_not_used():
@@ -175,11 +174,7 @@ def test_the_first_calls_of_many_threads_build_once():
         f(f32(N), np.float32(1), np.float32(0))
         runs.append(f.build())
 
-    threads = [threading.Thread(target=call) for _ in range(16)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    on_threads(*[call] * 16)
     assert len(set(map(id, runs))) == 1
 
 

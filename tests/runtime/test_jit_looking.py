@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextvars
 import logging
 import pickle
-import threading
 
 import numpy as np
 import pytest
@@ -15,6 +14,7 @@ from ge2.base.config import config
 from ge2.base.source import Ge2Warning
 from ge2.errors import InputError
 from tests.runtime.counted import Counted, X
+from tests.threads import on_threads
 
 pytestmark = pytest.mark.any_executor
 
@@ -168,9 +168,7 @@ def test_another_thread_may_call_what_this_one_compiled():
     f(X)
     found = []
     call = contextvars.copy_context().run  # under the settings of this one
-    thread = threading.Thread(target=lambda: found.append(call(f, X)))
-    thread.start()
-    thread.join()
+    on_threads(lambda: found.append(call(f, X)))
     np.testing.assert_array_equal(found[0], X * 2)
     assert f.traces == 1
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ import pytest
 import ge2
 from ge2.base.config import config
 from ge2.base.errors import MemoryLimitError
+from tests.runtime.test_memory_limit import allocated
 
 pytestmark = pytest.mark.any_executor
 
@@ -78,17 +78,6 @@ def least(f: Any) -> int:
     return int(re.search(r"memory_limit=(\d+)", str(error.value))[1])
 
 
-def allocated(f: Any) -> int:
-    """Bytes that the first call allocates at most, after all is compiled."""
-    f.lower(*ARGS).compile()
-    tracemalloc.start()
-    try:
-        f(*ARGS)
-        return tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-
-
 @pytest.mark.exhaustive("f", "executor", table="limits inside")
 @pytest.mark.parametrize("executor", EXECUTORS)
 @pytest.mark.parametrize("f", PROGRAMS)
@@ -123,11 +112,11 @@ def test_what_is_allocated_is_what_was_planned(f: Any):
     slack = ARRAY // 2
     with config.using(executor="blocked", threads=1):
         plain = ge2.jit(f)
-        allocated(plain)  # and what a process allocates once
+        allocated(plain, *ARGS)  # and what a process allocates once
         full = memory(plain).peak
         small = ge2.jit(f, memory_limit=full - 3 * ARRAY)
         planned = memory(small).peak
-        measured = allocated(small)
+        measured = allocated(small, *ARGS)
         assert planned - 2 * ARRAY < measured < planned + slack
         assert measured < full - 3 * ARRAY + slack
 
@@ -186,7 +175,7 @@ def test_results_of_branches_count_until_they_are_read():
         assert memory(ge2.jit(kept)).passing == 2 * ARRAY
         assert memory(ge2.jit(passed)).passing == 2 * ARRAY  # what is read, and what is made
         found = least(passed)
-        assert allocated(ge2.jit(passed, memory_limit=found)) < found + ARRAY // 2
+        assert allocated(ge2.jit(passed, memory_limit=found), *ARGS) < found + ARRAY // 2
 
 
 def test_a_limit_that_is_no_limit_repeats_nothing():

@@ -10,6 +10,7 @@ import pytest
 import ge2
 from ge2.base.config import config
 from ge2.program import Program
+from tests.compared import all_close
 
 rng = np.random.default_rng(0)
 X, Y = rng.standard_normal((2, 24, 20))
@@ -145,8 +146,7 @@ def test_parts_made_in_place_mean_the_same(f: Any, executor: str) -> None:
         found = ge2.jit(f)(X, Y, ROWS)
     with config.using(executor="blocked"):
         wanted = ge2.jit(f)(X, Y, ROWS) if f is in_a_loop else f(X.copy(), Y.copy(), ROWS)
-    for a, b in zip(ge2.tree.leaves(found), ge2.tree.leaves(wanted), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12)
+    all_close(ge2.tree.leaves(found), ge2.tree.leaves(wanted), rtol=1e-12, atol=1e-12)
 
 
 def is_move(step: Any) -> bool:
@@ -210,6 +210,7 @@ def test_products_are_turned_after_where_blas_would_be_called_often() -> None:
         with config.using(executor="emulator"):
             found = ge2.jit(f)(IMAGES, LAYERS)
             program = ge2.jit(f).lower(IMAGES, LAYERS).executable.program
-        for a, b in zip(ge2.tree.leaves(found), ge2.tree.leaves(f(IMAGES, LAYERS)), strict=True):
-            np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12)
+        all_close(
+            ge2.tree.leaves(found), ge2.tree.leaves(f(IMAGES, LAYERS)), rtol=1e-12, atol=1e-12
+        )
         assert "copy" in [s.kind for s in program.steps]

@@ -8,6 +8,7 @@ import pytest
 import ge2
 from ge2.base.config import config
 from ge2.compile import compile_graph, writes
+from tests.compared import all_close, all_equal
 
 rng = np.random.default_rng(0)
 U, V = rng.standard_normal((2, 9, 11))
@@ -107,8 +108,7 @@ PROGRAMS = [
 def test_writes_into_slices_mean_the_same(f, executor):
     with config.using(executor=executor):
         found = ge2.jit(f)(U, V)
-    for a, b in zip(ge2.tree.leaves(found), ge2.tree.leaves(f(U.copy(), V.copy())), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-13)
+    all_close(ge2.tree.leaves(found), ge2.tree.leaves(f(U.copy(), V.copy())), rtol=1e-13)
 
 
 def scratch(f):
@@ -150,8 +150,7 @@ def test_random_writes_mean_the_same(seed):
         return y, z
 
     x = draw.standard_normal(12)
-    for a, b in zip(ge2.jit(f)(x), f(x), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-13)
+    all_close(ge2.jit(f)(x), f(x), rtol=1e-13)
 
 
 # -------- Into arguments, and into carries: the first write, too, is made where it goes.
@@ -237,8 +236,7 @@ def test_writes_into_arguments_mean_the_same_wherever_those_lie(f, apart):
         given = [np.repeat(np.repeat(x, 2, 0), 2, 1)[::2, ::2] for x in given]
     ge2.jit(f)(*given)
     f(*wanted)
-    for a, b in zip(given, wanted, strict=True):
-        np.testing.assert_array_equal(a, b)
+    all_equal(given, wanted)
 
 
 def shallow(u, v):
@@ -252,8 +250,7 @@ def shallow(u, v):
 
 def test_zeros_are_not_filled_where_they_are_written():
     compiled = ge2.jit(shallow)
-    for a, b in zip(compiled(U, V), shallow(U, V), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-13)
+    all_close(compiled(U, V), shallow(U, V), rtol=1e-13)
     assert scratch(shallow) == 0
     source = compiled.lower(U, V).as_text("c")
     calls = source[source.index("\nint ge2_run") :].count("    pointwise_")

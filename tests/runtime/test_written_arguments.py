@@ -16,7 +16,7 @@ import pytest
 
 import ge2
 from ge2.errors import Ge2Warning, InPlaceError, NonFiniteError, ReadOnlyError
-from tests.trace.test_in_place import MAKE, STEPS, VIEW, Program
+from tests.trace.test_in_place import MAKE, STEPS, VIEW, Program, run
 
 Array = Any
 EXECUTORS = ["c", "blocked", "reference"]
@@ -162,25 +162,6 @@ def drawn(rng: random.Random) -> tuple[Program, list[str]]:
     return program, [rng.choice(["plain", "plain", *LAYOUTS]) for _ in BASE]
 
 
-def run(program: Program, values: list[Array], only: list[bool] | None = None) -> list[Any]:
-    """The values of the program, or, unless told which steps to take, which of them NumPy takes."""
-    taken = []
-    for k, (step, i, j) in enumerate(program):
-        if only is not None and not only[k]:
-            continue
-        try:
-            y = STEPS[step][1](values[i % len(values)], values[j % len(values)])
-        except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError):
-            if only is not None:
-                raise
-            taken.append(False)
-            continue
-        taken.append(True)
-        if step < len(MAKE) + len(VIEW):
-            values.append(y)
-    return values if only is not None else taken
-
-
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(("executor", "count"), [("reference", 150), ("blocked", 40), ("c", 6)])
 def test_random_programs_change_their_arguments_as_numpy_does(executor: str, count: int) -> None:
@@ -192,10 +173,10 @@ def test_random_programs_change_their_arguments_as_numpy_does(executor: str, cou
         )
         text = f"{names} " + "; ".join(f"{STEPS[s][0]} with {i}, {j}" for s, i, j in program)
         with np.errstate(all="ignore"):
-            taken = run(program, [x.copy("K") for x in before])
-            want = run(program, list(theirs), taken)
+            taken = run(program, [x.copy("K") for x in before])[1]
+            want = run(program, list(theirs), taken)[0]
         f = ge2.jit(
-            lambda *xs, p=tuple(program), t=tuple(taken): tuple(run(list(p), list(xs), list(t)))
+            lambda *xs, p=tuple(program), t=tuple(taken): tuple(run(list(p), list(xs), list(t))[0])
         )
         try:
             with ge2.config.using(executor=executor):

@@ -8,6 +8,7 @@ import copy
 import heapq
 import inspect
 import math
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -45,7 +46,8 @@ def refused(
         wrap(function)(*args)
     text = str(caught.value)
     lines, first = inspect.getsourcelines(function)
-    place = re.search(r"\n  at   test_first_hour\.py:(\d+) in ", text)
+    file = os.path.basename(inspect.getsourcefile(function) or "")
+    place = re.search(rf"\n  at   {file}:(\d+) in ", text)
     assert place, text
     assert first <= int(place[1]) < first + len(lines), text
     assert re.search(rf"\n  try  .*{re.escape(fix)}", text), text

@@ -9,6 +9,7 @@ import pytest
 
 import ge2
 import ge2.numpy
+from tests.compared import all_close
 from tests.surface.straight_programs import PROGRAMS
 
 
@@ -24,7 +25,5 @@ def test_a_plain_loop_is_what_numpy_makes_of_it(name):
     traced = ge2.jit(FunctionType(f.__code__, {**f.__globals__, "np": ge2.numpy}, f.__name__))
     given, written = copies(), copies()
     found, want = traced(*given), f(*written)
-    for x, y in zip(given, written, strict=True):
-        np.testing.assert_allclose(x, y, rtol=1e-9, atol=1e-12)
-    for x, y in zip(ge2.tree.leaves(found), ge2.tree.leaves(want), strict=True):
-        np.testing.assert_allclose(x, y, rtol=1e-9, atol=1e-12)
+    all_close(given, written, rtol=1e-9, atol=1e-12)
+    all_close(ge2.tree.leaves(found), ge2.tree.leaves(want), rtol=1e-9, atol=1e-12)

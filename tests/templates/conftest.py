@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+import numpy as np
 import pytest
 
 from tests.templates import harness
@@ -21,3 +24,10 @@ def place(request: pytest.FixtureRequest) -> str:
 def any_place(request: pytest.FixtureRequest) -> str:
     """One of these, or "c": where functions of the C headers run."""
     return str(request.param)
+
+
+@pytest.fixture
+def quiet() -> Iterator[None]:
+    """NumPy's warnings of what is not finite are not what is tested."""
+    with np.errstate(all="ignore"):
+        yield

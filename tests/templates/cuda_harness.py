@@ -22,7 +22,7 @@ import pytest
 
 from ge2.base.arrays import BOOL, COMPLEX, FLOAT32, FLOAT64, HALF, INTEGERS, SHORT
 from ge2.ir import ArrayType
-from ge2.ops.elementwise import COMPLEX_OF, ELEMENTWISE, LDEXP, IntegerPow
+from ge2.ops.elementwise import BY_NAME, COMPLEX_OF, ELEMENTWISE, LDEXP, IntegerPow
 from ge2.ops.pointlike import kind
 from ge2.targets.cuda.emit.words import HELD, STORED, expression, headers
 from ge2.targets.cuda.emulator import ShimDevice
@@ -85,6 +85,11 @@ def of_op(op: Any, *takes: np.dtype) -> Function:
 POWERS = tuple(IntegerPow(n) for n in (-5, -2, -1, 0, 1, 2, 3, 4, 7, 11, 64, 255))
 REAL = sorted((BOOL, *INTEGERS, FLOAT32, FLOAT64), key=SHORT.__getitem__)
 ALL = [*REAL, *sorted(COMPLEX, key=str)]
+
+
+def op_of(name: str) -> Any:
+    """The op whose name in ops_of is that."""
+    return BY_NAME.get(name) or IntegerPow(int(name[4:]))
 
 
 @cache

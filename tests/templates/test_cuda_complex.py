@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from ge2.base.arrays import COMPLEX64, COMPLEX128, real_part
-from ge2.ops.elementwise import BY_NAME, IntegerPow
-from tests.templates.cuda_harness import Function, elementwise, ops_of
+from ge2.ops.elementwise import BY_NAME
+from tests.templates.cuda_harness import Function, elementwise, op_of, ops_of
 from tests.templates.test_complex_maths import bits, numpy_fuses, operands
 
 BOTH = (COMPLEX64, COMPLEX128)
@@ -25,6 +25,7 @@ MATHS = (
 EXACT = sorted(set(ops_of(COMPLEX64)) - set(MATHS))
 FUSED = ("mul", "square", "abs")  # NumPy's loops over arrays fuse products, single numbers do not
 Loops = dict[tuple[np.dtype, str], Any]
+pytestmark = pytest.mark.usefixtures("quiet")
 
 
 @pytest.fixture(scope="module")
@@ -36,16 +37,6 @@ def loops(place: str) -> Loops:
 def dtype(request: pytest.FixtureRequest) -> np.dtype:
     found: np.dtype = request.param
     return found
-
-
-@pytest.fixture(autouse=True)
-def quiet() -> Any:
-    with np.errstate(all="ignore"):
-        yield
-
-
-def op_of(name: str) -> Any:
-    return BY_NAME.get(name) or IntegerPow(int(name[4:]))
 
 
 @pytest.mark.exhaustive("name")

@@ -28,7 +28,7 @@ from tests.templates.harness import (
     source,
 )
 
-pytestmark = needs_compiler
+pytestmark = [needs_compiler, pytest.mark.usefixtures("quiet")]
 
 POINTS = int(os.environ.get("GE2_TEST_POINTS", "100000"))
 FAMILIES = ("basic", "exp", "log", "trig", "sin", "cos", "tan", "power", "remainder")
@@ -196,12 +196,6 @@ def same(found: np.ndarray, wanted: np.ndarray, *xs: np.ndarray, zeros: bool = T
 @pytest.fixture(params=["f32", "f64"])
 def short(request: pytest.FixtureRequest) -> str:
     return str(request.param)
-
-
-@pytest.fixture(autouse=True)
-def quiet() -> Any:
-    with np.errstate(all="ignore"):
-        yield
 
 
 @pytest.mark.exhaustive("name")

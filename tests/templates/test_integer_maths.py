@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 
 from ge2.base.arrays import BOOL, INTEGERS, SHORT
-from ge2.ops.elementwise import BY_NAME, IntegerPow
 from tests.templates import cuda_harness, harness
-from tests.templates.cuda_harness import Function, ops_of
+from tests.templates.cuda_harness import Function, op_of, ops_of
 
 DTYPES = sorted((BOOL, *INTEGERS), key=SHORT.__getitem__)
 HEADERS = ["ge2/bool.h", "ge2/integer.h"]
@@ -22,10 +21,6 @@ I64 = np.dtype(np.int64)
 
 def c_type(dtype: np.dtype) -> str:
     return "uint8_t" if dtype == BOOL else f"{dtype.name}_t"
-
-
-def op_of(name: str) -> Any:
-    return BY_NAME.get(name) or IntegerPow(int(name[4:]))
 
 
 def in_c(name: str, dtype: np.dtype) -> str:

@@ -9,7 +9,6 @@ import gc
 import pickle
 import subprocess
 import sys
-import threading
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from ge2.base.errors import InPlaceError, UnexpectedTracerError
 from ge2.ir import Evaluate, current
 from ge2.trace import Input, stage
 from ge2.trace.concrete import holder
+from tests.threads import on_threads
 
 X = np.ones(3)
 KEPT: list[Any] = []
@@ -258,9 +258,7 @@ def in_a_thread(f: Any) -> list[Any]:
         except Exception as error:  # noqa: BLE001 it is looked at by the test
             found.append(error)
 
-    worker = threading.Thread(target=work)
-    worker.start()
-    worker.join()
+    on_threads(work)
     return found
 
 

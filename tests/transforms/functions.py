@@ -43,6 +43,10 @@ def written(x):
     y = np.zeros_like(x)
     y[1:] = np.sin(x[:-1])
     y += x
+    for i in range(2):
+        y[i] = x[i] ** 2
+    y[1:] += y[:-1]
+    y *= x
     return y
 
 

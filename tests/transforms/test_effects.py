@@ -4,9 +4,6 @@ written, however it is run.
 
 from __future__ import annotations
 
-import inspect
-import re
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,6 +13,7 @@ import ge2
 from ge2.base.errors import ArgumentError, InputError, NoRuleError, TypeRuleError
 from ge2.ir import Graph, has_effect
 from ge2.transforms.graphs import DERIVE
+from tests.surface.test_first_hour import refused_call as refused
 
 X = np.array([1.0, 2.0, 3.0])
 EXECUTORS = ("c", "blocked", "reference")
@@ -36,20 +34,6 @@ def talking(x: Any) -> Any:
 
 
 WANTED = ["before 1.0", "between", "after 5.44"]
-
-
-def refused(
-    error: type[Exception], words: str, function: Callable[..., Any], fix: str = ""
-) -> None:
-    """Calling the function is an error in these words, at a line of its own, with a fix."""
-    with pytest.raises(error, match=words) as caught:
-        function()
-    text = str(caught.value)
-    place = re.search(r"\n  at   test_effects\.py:(\d+) in ", text)
-    source, first = inspect.getsourcelines(function)
-    assert place, text
-    assert first <= int(place[1]) < first + len(source), text
-    assert re.search(rf"\n  try  .*{re.escape(fix)}", text), text
 
 
 # ----------------------------------------------------------------------------------------- printing

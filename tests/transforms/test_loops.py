@@ -10,6 +10,7 @@ import pytest
 import ge2
 from ge2 import lax
 from ge2.errors import Ge2Error, InputError, NoRuleError, TypeRuleError
+from tests.compared import all_close
 
 rng = np.random.default_rng(0)
 XS = rng.standard_normal((6, 3))
@@ -90,8 +91,7 @@ def test_a_scan_is_its_python_loop(case, executor):
     argnums = (0, 1, 2) if "w" in step.__code__.co_names or step is cell else (1, 2)
     want = ge2.grad(g, argnums)(W, H, XS)
     for got in (ge2.grad(f, argnums)(W, H, XS), ge2.jit(ge2.grad(f, argnums))(W, H, XS)):
-        for a, b in zip(got, want, strict=True):
-            np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-12)
+        all_close(got, want, rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.exhaustive
@@ -100,8 +100,7 @@ def test_forward_second_and_batched_derivatives_of_a_scan(case):
     step, more, first = CASES[case]
     f, g = rnn(lax.scan, step, first, **more), rnn(python_scan, step, first, **more)
     ts = (W + 1, H - 1, XS * 2)
-    for a, b in zip(ge2.jvp(f, (W, H, XS), ts), ge2.jvp(g, (W, H, XS), ts), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-10)
+    all_close(ge2.jvp(f, (W, H, XS), ts), ge2.jvp(g, (W, H, XS), ts), rtol=1e-10)
     _, push = ge2.linearize(f, W, H, XS)
     np.testing.assert_allclose(push(*ts), ge2.jvp(g, (W, H, XS), ts)[1], rtol=1e-10)
     hf, hg = (ge2.jit(ge2.hessian(k, 1))(W, H, XS) for k in (f, g))
@@ -349,10 +348,12 @@ def test_checkpoint_inside_a_scan():
         return lambda w, h, xs: scan(wrap(partial(cell, w)), h, xs)[0].sum()
 
     f, g = loss(lax.scan, ge2.checkpoint), loss(python_scan, lambda k: k)
-    for a, b in zip(
-        ge2.jit(ge2.grad(f, (0, 2)))(W, H, XS), ge2.grad(g, (0, 2))(W, H, XS), strict=True
-    ):
-        np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-12)
+    all_close(
+        ge2.jit(ge2.grad(f, (0, 2)))(W, H, XS),
+        ge2.grad(g, (0, 2))(W, H, XS),
+        rtol=1e-10,
+        atol=1e-12,
+    )
 
 
 def test_forward_mode_stacks_no_residuals():

@@ -8,6 +8,7 @@ reverse mode: the two sides share as little as can be.
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -124,6 +125,23 @@ def nested(side, f, steps):
     return f
 
 
+def holds(name, steps, x):
+    want = nested(1, FORWARD[name], steps)(x)
+    got = nested(0, FORWARD[name], steps)(x)
+    scale = max(1.0, float(np.max(np.abs(want))))
+    close(np.asarray(got) / scale, np.asarray(want) / scale, 1e-8)
+
+
+@pytest.mark.exhaustive("steps")
+@pytest.mark.parametrize(
+    "steps",
+    ["linearize", "jacfwd", "jacrev", "vmap, vmap", "grad, vmap", "vmap, grad", "grad, jvp", "jvp, grad", "jvp, jvp"],
+)  # fmt: skip
+@pytest.mark.parametrize("name", FORWARD)
+def test_two_transforms_of_every_function(name, steps, rng):
+    holds(name, steps.split(", "), points(rng))
+
+
 @settings(max_examples=examples(40))
 @given(
     st.sampled_from(sorted(FORWARD)),
@@ -135,12 +153,14 @@ def nested(side, f, steps):
 @example("layers", ["checkpoint", "cond", "linearize"], 5)
 @example("elementwise", ["grad", "grad", "grad"], 6)
 @example("matmul", ["jit", "jacrev", "jit"], 7)
+@example("where", ["jit", "value_and_grad", "jit"], 8)
+@example("gather", ["jit", "vmap last", "jit"], 9)
+@example("cumprod", ["jit", "grad", "vmap", "grad", "jit"], 10)
+@example("sort", ["jit", "linearize", "jit"], 11)
+@example("written", ["jit", "grad", "jit", "jvp"], 12)
+@example("slices", ["jit", "jacfwd"], 13)
 def test_any_nest_of_transforms_is_what_other_transforms_make_of_it(name, steps, seed):
-    x = points(np.random.default_rng(seed)) * 0.7
-    want = nested(1, FORWARD[name], steps)(x)
-    got = nested(0, FORWARD[name], steps)(x)
-    scale = max(1.0, float(np.max(np.abs(want))))
-    close(np.asarray(got) / scale, np.asarray(want) / scale, 1e-8)
+    holds(name, steps, points(np.random.default_rng(seed)) * 0.7)
 
 
 @settings(max_examples=examples(15))

@@ -17,6 +17,7 @@ import ge2
 from ge2 import grad, jit, value_and_grad
 from ge2.trace import Trace
 from ge2.transforms.surroundings import straight
+from tests.compared import all_close, all_equal
 
 X = np.array([0.5, -1.0, 2.0])
 SCALE = 2.0
@@ -85,8 +86,7 @@ def test_a_pure_function_is_remembered_by_signature():
             (np.sin(x) * SCALE if np.ndim(y) else np.sum(np.sin(x) * SCALE)),
         )
         for _ in range(3):
-            for found, w in zip(g(x, y), want, strict=True):
-                np.testing.assert_allclose(found, w, rtol=1e-6)
+            all_close(g(x, y), want, rtol=1e-6)
         assert type(g(x, y)[1]) is (np.ndarray if np.ndim(y) else float)
     assert len(entries(g)) == 4
 
@@ -240,8 +240,7 @@ def test_straight_code_is_the_graph():
     x, y = np.linspace(-1, 1, n), np.linspace(2, 3, n)
     graph = ge2.make_jaxpr(f)(x, y).graph
     kept = x.copy(), y.copy()
-    for found, want in zip(straight(graph)(x, y), graph(x, y), strict=True):
-        np.testing.assert_array_equal(found, want)
+    all_equal(straight(graph)(x, y), graph(x, y))
     np.testing.assert_array_equal((x, y), kept)
 
 

@@ -31,6 +31,9 @@ POWERS = [  # x, y, and x ** y derived by each of the arguments in turn
     (0.0, 1.0, (1, 0), 1.0),
     (0.0, 3.0, (0, 0, 0), 6.0),
     (0.0, 0.0, (0,), 0.0),
+    (0.0, 0.5, (0,), np.inf),
+    (0.0, 1.0, (1,), 0.0),
+    (0.0, 0.5, (1,), 0.0),
     (-2.0, 3.0, (0, 0), -12.0),
 ]
 
@@ -123,7 +126,8 @@ def test_moments_of_what_is_no_nan(f, g):
 def test_sums_of_infinite_logarithms(f, x):
     """Equal infinities share the derivative, and a smaller operand has none."""
     assert (grad(f)(x, x), grad(f, 1)(x, x)) == (0.5, 0.5)
-    assert (grad(f)(x, 0.0), grad(f, 1)(x, 0.0)) == ((1.0, 0.0) if x > 0 else (0.0, 1.0))
+    for y in (0.0, -x):
+        assert (grad(f)(x, y), grad(f, 1)(x, y)) == ((1.0, 0.0) if x > 0 else (0.0, 1.0))
     assert grad(grad(f))(x, x) == 0.0
 
 

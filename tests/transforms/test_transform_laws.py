@@ -1,4 +1,4 @@
-"""What holds between transforms, whatever the function."""
+"""What holds of each transform, whatever the function; test_nesting.py has those of several."""
 
 from __future__ import annotations
 
@@ -10,10 +10,7 @@ from hypothesis import strategies as st
 from ge2.transforms import (
     grad,
     hessian,
-    jacfwd,
-    jacrev,
     jvp,
-    linearize,
     make_jaxpr,
     value_and_grad,
     vjp,
@@ -69,16 +66,6 @@ def test_pulling_back_is_linear(name, rng):
     close(pull(2.0 * a - b)[0], 2.0 * pull(a)[0] - pull(b)[0])
 
 
-@pytest.mark.exhaustive
-@every_forward
-def test_linearize_is_jvp(name, rng):
-    f, x, ts = FUNCTIONS[name], points(rng), points(rng, 3)
-    y, push = linearize(f, x)
-    close(y, f(x), 1e-12)
-    for t in ts:
-        close(push(t), jvp(f, (x,), (t,))[1])
-
-
 @every
 def test_vmap_is_a_stacked_loop(name, rng):
     f, xs = FUNCTIONS[name], points(rng, 3)
@@ -87,39 +74,9 @@ def test_vmap_is_a_stacked_loop(name, rng):
 
 
 @every
-def test_vmap_of_vmap_is_two_loops(name, rng):
-    f, xs = FUNCTIONS[name], points(rng, 2, 3)
-    close(vmap(vmap(f))(xs), np.stack([[f(x) for x in row] for row in xs]))
-
-
-@pytest.mark.exhaustive
-@every
-def test_vmap_of_grad_is_a_stacked_loop(name, rng):
-    g, xs = grad(scalar(FUNCTIONS[name])), points(rng, 3)
-    close(vmap(g)(xs), np.stack([g(x) for x in xs]))
-
-
-@pytest.mark.exhaustive
-@every
-def test_grad_of_vmap_is_the_gradient_of_the_loop(name, rng):
-    f, xs = FUNCTIONS[name], points(rng, 3)
-    found = grad(lambda xs: np.sum(np.sin(vmap(f)(xs))))(xs)
-    close(found, np.stack([grad(scalar(f))(x) for x in xs]))
-
-
-@every
 def test_vmap_over_no_places(name):
     y = FUNCTIONS[name](np.ones(N))
     assert vmap(FUNCTIONS[name])(np.ones((0, N))).shape == (0, *np.shape(y))
-
-
-@pytest.mark.exhaustive
-@every_forward
-def test_jacfwd_is_jacrev(name, rng):
-    f, x = FUNCTIONS[name], points(rng)
-    forward, reverse = jacfwd(f)(x), jacrev(f)(x)
-    assert forward.shape == (*np.shape(f(x)), N)
-    close(forward, reverse)
 
 
 @pytest.mark.exhaustive
@@ -131,27 +88,11 @@ def test_the_gradient_of_a_gradient_is_that_of_differences(name, rng):
 
 @pytest.mark.exhaustive
 @every
-def test_forward_over_reverse_is_reverse_over_reverse(name, rng):
-    g, x, t = grad(scalar(FUNCTIONS[name])), points(rng), points(rng)
-    close(jvp(g, (x,), (t,))[1], grad(lambda x: g(x) @ t)(x))
-
-
-@pytest.mark.exhaustive
-@every
 def test_hessian_is_symmetric_and_that_of_differences(name, rng):
     f, x, t = scalar(FUNCTIONS[name]), points(rng), points(rng)
     h = hessian(f)(x)
     close(h, h.T)
     close(h @ t, slope(grad(f), x, t), 1e-6)
-
-
-@pytest.mark.exhaustive
-@every_forward
-def test_reverse_over_forward_and_forward_over_forward(name, rng):
-    f, x, t = scalar(FUNCTIONS[name]), points(rng), points(rng)
-    along = lambda x: jvp(f, (x,), (t,))[1]  # noqa: E731
-    close(grad(along)(x), hessian(f)(x) @ t)
-    close(jvp(along, (x,), (t,))[1], t @ hessian(f)(x) @ t)
 
 
 @every

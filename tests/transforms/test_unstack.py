@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,8 @@ from ge2.compile.memory.candidates import unstacked
 from ge2.ir import Graph, verify
 from ge2.passes.simplify import inline
 from ge2.trace import tidy
+from tests.compared import all_close
+from tests.runtime.test_memory_limit import allocated, limited
 
 N, BATCH, ROUNDS = 32, 64, 24
 RNG = np.random.default_rng(0)
@@ -62,10 +63,6 @@ def highest(ws, xs):
     return np.sum(ge2.lax.scan(body, START, xs)[0])
 
 
-def limited(f: Any, limit: int) -> Any:
-    return ge2.jit(ge2.grad(f), memory_limit=limit)
-
-
 def memory(f: Any) -> Any:
     return f.lower(WS, XS).memory_analysis()
 
@@ -85,8 +82,7 @@ def test_at_the_least_limit_the_gradient_is_the_same(executor: str, f: Any):
         found = least(f)
         small = limited(f, found)
         assert memory(small).peak == found <= memory(plain).peak
-        for a, b in zip(small(WS, XS), plain(WS, XS), strict=True):
-            np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
+        all_close(small(WS, XS), plain(WS, XS), rtol=1e-9, atol=1e-12)
 
 
 def test_stacks_of_gates_are_given_up_one_by_one():
@@ -105,14 +101,7 @@ def test_what_is_allocated_is_less():
     with config.using(executor="blocked", threads=1):
         full = memory(ge2.jit(ge2.grad(gated))).peak
         small = limited(gated, full - 2 * STACK + MORE)
-        small.lower(WS, XS).compile()
-        tracemalloc.start()
-        try:
-            small(WS, XS)
-            measured = tracemalloc.get_traced_memory()[1]
-        finally:
-            tracemalloc.stop()
-        assert measured < full - 2 * STACK + MORE + 20_000
+        assert allocated(small, WS, XS) < full - 2 * STACK + MORE + 20_000
 
 
 def graph_of(f: Any) -> Graph:
@@ -127,8 +116,7 @@ def test_the_graph_without_a_stack():
         verify(each.graph)
         assert all(each.value not in e.outs for e in each.graph.eqns)
         args = [START, *WS, XS]
-        for a, b in zip(each.graph(*args), graph(*args), strict=True):
-            np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
+        all_close(each.graph(*args), graph(*args), rtol=1e-9, atol=1e-12)
 
 
 def highest_of(read: bool) -> Graph:

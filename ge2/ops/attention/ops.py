@@ -291,9 +291,6 @@ class Plain(OfGraph):
     __slots__ = ()
     jaxpr: Graph
 
-    def graphs(self) -> tuple[Graph, ...]:
-        return (self.jaxpr,)
-
     def call(self) -> Call:
         return Call(self.jaxpr, "attention")
 
@@ -371,9 +368,6 @@ class FusedAttention(OfGraph):
     logs: bool = False
     name = "fused_attention"
 
-    def graphs(self) -> tuple[Graph, ...]:
-        return (self.jaxpr,)
-
 
 @final
 @record
@@ -390,9 +384,6 @@ class FusedBackward(OfGraph):
     slopes: Graph | None = None
     reads: Reads = ()
     name = "fused_attention_backward"
-
-    def graphs(self) -> tuple[Graph, ...]:
-        return (self.jaxpr,)
 
 
 def with_features(op: FusedAttention | FusedBackward) -> tuple[int, ...]:

@@ -251,6 +251,9 @@ class OfGraph(GraphOp):
     __slots__ = ()
     jaxpr: Graph
 
+    def graphs(self) -> tuple[Graph, ...]:
+        return (self.jaxpr,)
+
     def infer(self, *types: ArrayType) -> Types:
         matches(self, self.jaxpr, types)
         return types_of(self.jaxpr.outputs)
@@ -282,9 +285,6 @@ class Call(OfGraph):
 
     def params(self) -> dict[str, Any]:
         return {"jaxpr": self.jaxpr, "title": self.title}
-
-    def graphs(self) -> tuple[Graph, ...]:
-        return (self.jaxpr,)
 
     def reference(self, *arrays: Any) -> Any:
         return tuple(EXECUTOR[0](self, arrays) if EXECUTOR else self.jaxpr(*arrays))
@@ -322,16 +322,18 @@ def residuals_of(graph: Graph, count: int, ys: Values, xs: Values) -> list[Value
     return [known.get(a, y) for a, y in zip(graph.outputs[at:], ys[at:], strict=True)]
 
 
-class Saving(Reversing):
+@final
+@record
+class CallSaving(Reversing):
     """A call whose last results are residuals, read by `backward` with the
     cotangents of the others.
     """
 
-    __slots__ = ()
     jaxpr: Graph
     backward: Graph
     residuals: int
-    title: str
+    title: str = "f"
+    name = "jit_saving"
 
     def graphs(self) -> tuple[Graph, ...]:
         return (self.jaxpr, self.backward)
@@ -363,16 +365,6 @@ class Saving(Reversing):
 
 @final
 @record
-class CallSaving(Saving):
-    jaxpr: Graph
-    backward: Graph
-    residuals: int
-    title: str = "f"
-    name = "jit_saving"
-
-
-@final
-@record
 class Checkpoint(OfGraph):
     """A call whose values are computed again for the derivative, but
     for those that the policy saves.
@@ -385,9 +377,6 @@ class Checkpoint(OfGraph):
 
     def __post_init__(self) -> None:
         check(self.policy)
-
-    def graphs(self) -> tuple[Graph, ...]:
-        return (self.jaxpr,)
 
     def of(self, graph: Graph) -> Checkpoint:
         return Checkpoint(graph, self.policy, self.prevent_cse)

@@ -299,9 +299,6 @@ class CustomBatch(OfGraph):
     def plain(self) -> Call:
         return Call(self.jaxpr, "custom_batch")
 
-    def graphs(self) -> tuple[Graph, ...]:
-        return (self.jaxpr,)
-
     def saving(self, wanted: Flags, derive: Derive) -> Op:
         if self.rule is None:
             return self.plain().saving(wanted, derive)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final, Protocol, final
+from typing import Final, final
 
 from ge2.base.arrays import COMPLEX128, FLOAT64
 from ge2.base.record import hashed_record
@@ -50,7 +50,6 @@ class Limits:
     multiprocessors: int
     threads_per_block: int = 1024
     threads_per_multiprocessor: int = 2048
-    blocks_per_multiprocessor: int = 32
     registers_per_multiprocessor: int = 65536
     registers_per_thread: int = 255
     shared_static: int = 48 * KB
@@ -151,33 +150,6 @@ def double_ratio(arch: str) -> int:
 # -------- What a kernel is planned by: how much of a GPU there is, whichever it is.
 
 
-class Known(Protocol):
-    """The source of the figures."""
-
-    @property
-    def multiprocessors(self) -> int: ...
-    @property
-    def threads_per_multiprocessor(self) -> int: ...
-    @property
-    def registers_per_multiprocessor(self) -> int: ...
-    @property
-    def shared_per_multiprocessor(self) -> int: ...
-    @property
-    def shared_optin(self) -> int: ...
-    @property
-    def shared_static(self) -> int: ...
-    @property
-    def registers_per_thread(self) -> int: ...
-    @property
-    def l2(self) -> int: ...
-    @property
-    def together(self) -> int: ...
-    @property
-    def grid(self) -> tuple[int, int, int]: ...
-    @property
-    def tuning(self) -> Tuning: ...
-
-
 @final
 @hashed_record
 class Chip:
@@ -201,7 +173,7 @@ class Chip:
     tuning: Tuning = Tuning()
 
     @staticmethod
-    def of(limits: Known) -> Chip:
+    def of(limits: Limits) -> Chip:
         return Chip(
             limits.multiprocessors,
             limits.threads_per_multiprocessor,

@@ -102,12 +102,14 @@ class Elements:
     checks: tuple[Check, ...] = ()
 
 
+def numbers(**named: int) -> tuple[Argument, ...]:
+    """Integers that a kernel takes, by their names."""
+    return tuple(Argument(f"int64_t {name}", "size", n) for name, n in named.items())
+
+
 def shares(chunk: int, grain: int, caps: Caps) -> tuple[Argument, ...]:
     """The tasks that a thread takes at a time, and those that are worth waking other threads for."""
-    return (
-        Argument("int64_t chunk", "size", chunk), Argument("int64_t grain", "size", grain),
-        Argument("int threads", "threads", caps.threads),
-    )  # fmt: skip
+    return *numbers(chunk=chunk, grain=grain), Argument("int threads", "threads", caps.threads)
 
 
 def nest_of(letters: Sequence[str], ends: Sequence[str]) -> tuple[tuple[str, str], ...]:

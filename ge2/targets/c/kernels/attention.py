@@ -97,12 +97,10 @@ class Attends(Generated):
     """Families of attention, among which predictions decide."""
 
     products: int  # that a kernel has of each block
+    ranked = True
 
     def refuses(self, problem: Problem, caps: Caps | None) -> str:
         return refused(problem, caps)
-
-    def is_ranked(self, problem: Problem, caps: Caps | None) -> bool:
-        return True
 
     def variants(self, problem: Problem, caps: Caps) -> Iterator[Variant]:
         """Blocks of as many queries as keys; smaller ones where fewer are seen."""
@@ -172,12 +170,10 @@ class CApart(Generated):
     name = "attention, step by step"
     ops = (FusedAttention, FusedBackward)
     code = "step by step"
+    ranked = True
 
     def variants(self, problem: Problem, caps: Caps) -> tuple[Variant, ...]:
         return ONLY
-
-    def is_ranked(self, problem: Problem, caps: Caps | None) -> bool:
-        return True
 
     def seconds(self, problem: Problem, variant: Variant, caps: Caps) -> float:
         """Of products, and of exponentials and the arrays that regions between them write and read."""

@@ -20,7 +20,7 @@ from ge2.targets.c.emit import HELD, STORED, SUFFIX
 from ge2.targets.c.emit.file import Then
 from ge2.targets.c.emit.region import c_kernel
 from ge2.targets.c.emit.statements import ORDER
-from ge2.targets.c.kernels import Head, matrices, shares
+from ge2.targets.c.kernels import Head, matrices, numbers, shares
 from ge2.targets.c.kernels.generated import CRegion, Generated, Pieces, shared, shared_seconds
 from ge2.targets.c.kernels.products import (
     BLAS,
@@ -80,6 +80,7 @@ class Joint(Generated):
 
     ops, kinds = (Region,), (CONTRACTION,)
     anywhere = True
+    ranked = True
 
     def refuses(self, problem: Problem, caps: Caps | None) -> str:
         op = steps_of(problem.op)
@@ -92,9 +93,6 @@ class Joint(Generated):
 
     def refuses_halves(self, both: Halves, caps: Caps | None) -> str:
         return ""
-
-    def is_ranked(self, problem: Problem, caps: Caps | None) -> bool:
-        return True
 
 
 @final
@@ -278,15 +276,13 @@ def rows_by_blas(product: Problem, caps: Caps) -> Pieces:
     groups = matrices(work.op, *product.inputs)
     a, b = work.matrix(0, groups[0]), work.matrix(1, groups[1])
     dtype, suffix = work.dtype, SUFFIX[work.dtype]
-    numbers = {"rows": m, "columns": n, "inner": k}
-    for name, x in (("a", a), ("b", b)):
-        numbers |= {f"{name}_row": x.row, f"{name}_column": x.column}
     arguments = (
         Argument("const ge2_services *lib", "services"),
         Argument(f"const {STORED[dtype]} *a", "array", (a.operand, dtype)),
         Argument(f"const {STORED[dtype]} *b", "array", (b.operand, dtype)),
         Argument(f"{STORED[dtype]} *c", "result", (work.outs[0], dtype)),
-        *(Argument(f"int64_t {name}", "size", value) for name, value in numbers.items()),
+        *numbers(rows=m, columns=n, inner=k, a_row=a.row, a_column=a.column),
+        *numbers(b_row=b.row, b_column=b.column),
         *shares(1, 1, caps),
     )
     left = "a + from * a_row, a_row, a_column, b, b_row, b_column"
@@ -332,7 +328,7 @@ def cut_in_ranges(name: str, count: int, each: int, fit: int, unit: int) -> Cut 
     step = -(-max(1, fit) // whole_units) * whole_units
     if step > MOST * max(1, fit):
         return None
-    arguments = Argument("int64_t step", "size", step), Argument("int64_t each", "size", each)
+    arguments = numbers(step=step, each=each)
     bounds = Text(f"const int64_t begin = task * step, end = ge2_least(begin + step, {name});")
     total, most = f"({name} + step - 1) / step", min(step, count) * each
     return Cut(total, "begin", "end", "begin * each", "end * each", most, (bounds,), arguments)
@@ -349,8 +345,7 @@ def both_in_one(
     second = [a for a in then.of_part if not is_panel(a)]
     sharing = shares(max(1, tuning.task // work), max(1, tuning.wake // work), caps)
     arguments = [
-        *first, *second, *cut.arguments, Argument("int64_t unit", "size", then.unit),
-        Argument("int64_t panel_bytes", "size", panel),
+        *first, *second, *cut.arguments, *numbers(unit=then.unit, panel_bytes=panel),
         Argument("char *panels", "scratch", panel * max(caps.threads, 1)), *sharing,
     ]  # fmt: skip
     arguments.sort(key=lambda a: ORDER.index(a.kind))

@@ -66,12 +66,6 @@ class Pieces:
     products: frozenset[tuple[str, str]] = frozenset()
 
     @property
-    def scratch(self) -> int:
-        """The bytes that they need beside arguments and results."""
-        given = (a for k in self.kernels for a in k.arguments if a.kind in ("partial", "scratch"))
-        return sum((*self.temps, *(int(a.value) for a in given)))
-
-    @property
     def content(self) -> tuple[str, ...]:
         """Returns what their texts consist of, but for numbers."""
         every = [each for k in self.kernels for each in (k, *inner_kernels(k))]
@@ -94,6 +88,7 @@ class Generated(Family[Caps, Pieces]):
     """
 
     target = "c"
+    ranked = False
 
     def variants(self, problem: Problem, caps: Caps) -> Iterable[Variant]:
         return shared(ONLY, problem, caps)
@@ -101,9 +96,6 @@ class Generated(Family[Caps, Pieces]):
     def seconds(self, problem: Problem, variant: Variant, caps: Caps) -> float:
         """Bytes or operations at the speed of one thread, or of all where work is shared."""
         return shared_seconds(problem, variant, caps)
-
-    def is_ranked(self, problem: Problem, caps: Caps | None) -> bool:
-        return False
 
 
 def shared_seconds(problem: Problem, variant: Variant, caps: Caps, rate: float = 1.0) -> float:

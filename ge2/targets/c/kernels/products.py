@@ -17,7 +17,7 @@ from ge2.ops.dot import DotGeneral
 from ge2.program import volume
 from ge2.targets.c.emit import HELD, STORED, SUFFIX
 from ge2.targets.c.emit.file import For
-from ge2.targets.c.kernels import Matrix, leads, matrices, shares, single, turned
+from ge2.targets.c.kernels import Matrix, leads, matrices, numbers, shares, single, turned
 from ge2.targets.c.kernels.generated import Generated, Pieces, copying, shared, shared_seconds
 from ge2.targets.c.tuning import Caps, Products
 
@@ -126,9 +126,7 @@ def by_panels(
     left = Argument(f"const {view.given} *a", "array", (a.operand, given))
     right = Argument(f"const {view.given} *b", "array", (b.operand, given))
     temp = whole("temp", len(temps), (slivers // size,))
-    strides = {"b_row": b.row, "b_column": b.column}
-    lines = [Argument(f"int64_t {name}", "size", n) for name, n in strides.items()]
-    inner = [Argument("int64_t columns", "size", n), Argument("int64_t inner", "size", k)]
+    lines, inner = numbers(b_row=b.row, b_column=b.column), numbers(columns=n, inner=k)
     found = []
     if packed:
         temps.append(slivers)
@@ -139,16 +137,14 @@ def by_panels(
             f"ge2_slivers(columns, GE2_PANEL_COLUMNS({view.type}))",
             definitions=view.definitions[1:], template="c/product/pack.c.jinja", view=view,
         ))  # fmt: skip
-        right, lines = Argument(f"const {view.type} *right", "array", (temp, wide)), []
+        right, lines = Argument(f"const {view.type} *right", "array", (temp, wide)), ()
     else:
-        lines.append(Argument("int64_t b_batch", "size", b.batch))
+        lines += numbers(b_batch=b.batch)
     own = (high * min(k, DEPTH) * size + (0 if packed else slivers) + 63) // 64 * 64
-    numbers = {"rows": m, "high": high, "a_batch": a.batch, "a_row": a.row, "a_column": a.column}
     arguments = (
         left, right, Argument(f"{view.result} *c", "result", (out, dtype)), *inner,
-        *(Argument(f"int64_t {name}", "size", value) for name, value in numbers.items()), *lines,
-        Argument("int64_t count", "size", count),
-        Argument("int64_t per_thread", "size", own),
+        *numbers(rows=m, high=high, a_batch=a.batch, a_row=a.row, a_column=a.column), *lines,
+        *numbers(count=count, per_thread=own),
         Argument("char *scratch", "scratch", own * max(caps.threads, 1)),
         *shares(max(1, tuning.task // work), max(1, tuning.wake // work) if tasks > 1 else 1, caps),
     )  # fmt: skip
@@ -174,21 +170,17 @@ def by_lines(
     dots, unit = b.column != 1, LINE // size
     width = min(WIDTH // size, -(-n // (unit * threads)) * unit)
     work = m * width * k
-    numbers = {"rows": m, "columns": n, "inner": k, "width": width, "count": count}
-    for name, x in (("a", a), ("b", b)):
-        numbers |= {f"{name}_batch": x.batch, f"{name}_row": x.row, f"{name}_column": x.column}
-    numbers |= {"c_row": steps[0], "c_column": steps[1]}
-    del numbers["b_row" if dots else "b_column"]
+    of_b = numbers(b_column=b.column) if dots else numbers(b_row=b.row)
     view, own = view_of(dtype, dtype, False), -(-m // 4) * 4 * DOTS
-    scratch = (
-        Argument("int64_t per_thread", "size", own),
-        Argument("char *scratch", "scratch", own * threads),
-    )
+    scratch = *numbers(per_thread=own), Argument("char *scratch", "scratch", own * threads)
     arguments = (
         Argument(f"const {view.type} *a", "array", (a.operand, dtype)),
         Argument(f"const {view.type} *b", "array", (b.operand, dtype)),
         Argument(f"{view.type} *c", "result", (out, dtype)),
-        *(Argument(f"int64_t {name}", "size", value) for name, value in numbers.items()),
+        *numbers(rows=m, columns=n, inner=k, width=width, count=count),
+        *numbers(a_batch=a.batch, a_row=a.row, a_column=a.column, b_batch=b.batch),
+        *of_b,
+        *numbers(c_row=steps[0], c_column=steps[1]),
         *(scratch if dots else ()),
         *shares(max(1, tuning.task // work), max(1, tuning.wake // work), caps),
     )
@@ -415,7 +407,7 @@ class Multiply:
             Argument(f"const {ctype} *a", "array", (a.operand, self.dtype)),
             Argument(f"const {ctype} *b", "array", (b.operand, self.dtype)),
             Argument(f"{ctype} *c", "result", (out, self.dtype)),
-            Argument("int64_t count", "size", sizes[0]),
+            *numbers(count=sizes[0]),
         ]
         named = self.variant.name
         if named.startswith(ITSELF.name):
@@ -435,11 +427,9 @@ class Multiply:
         begin, end, total = "0", "count", ""
         if self.caps.threads != ALONE and few and math.prod(sizes) > self.tuning.many:
             begin, end, total = "from", "to", "count"
-            most = {"chunk": self.caps.tuning.regions.task, "grain": self.tuning.many}
-            for name, work in most.items():
-                size = max(work // math.prod(sizes[1:]), 1)
-                arguments.append(Argument(f"int64_t {name}", "size", size))
-            arguments.append(Argument("int threads", "threads"))
+            works = self.caps.tuning.regions.task, self.tuning.many
+            chunk, grain = (max(work // math.prod(sizes[1:]), 1) for work in works)
+            arguments += [*numbers(chunk=chunk, grain=grain), Argument("int threads", "threads")]
         return CKernel(
             "product", self.title, tuple(arguments), (), 1, total,
             template="c/region.c.jinja", view=(For("i", begin, end, (line,)),),
@@ -477,7 +467,7 @@ class Multiply:
         else:
             return None
         arguments = (
-            *arrays, *(Argument(f"int64_t {name}", "size", size) for name, size in sides.items()),
+            *arrays, *numbers(**sides),
             Argument("const ge2_services *lib", "services"),
             Argument("int threads", "threads", self.caps.threads),
         )  # fmt: skip
@@ -487,10 +477,9 @@ class Multiply:
     def with_itself(self, arrays: Sequence[Argument], a: Matrix, sizes: Sides) -> CKernel:
         """A product of a matrix and its transpose, given the matrix and the result."""
         suffix, (_, m, _, k) = SUFFIX[self.dtype], sizes
-        given = {"rows": m, "inner": k, "a_row": a.row, "a_column": a.column}
         arguments = (
             *arrays,
-            *(Argument(f"int64_t {name}", "size", n) for name, n in given.items()),
+            *numbers(rows=m, inner=k, a_row=a.row, a_column=a.column),
             Argument("const ge2_services *lib", "services"),
             Argument("int threads", "threads", self.caps.threads),
         )
@@ -556,15 +545,13 @@ def called(arguments: list[Argument], a: Matrix, b: Matrix, sizes: Sides, few: b
     sides = [*map(str, sizes[1:])]
     if not few:
         sides = ["rows", "columns", "inner"]
-        arguments += [
-            Argument(f"int64_t {s}", "size", n) for s, n in zip(sides, sizes[1:], strict=True)
-        ]
+        arguments += numbers(**dict(zip(sides, sizes[1:], strict=True)))
     texts: list[str] = []
     for name, x in (("a", a), ("b", b)):
         given = {f"{name}_batch": x.batch, f"{name}_row": x.row, f"{name}_column": x.column}
         spelt = {f"{name}_row", f"{name}_column"} if few else set[str]()  # with the sizes
         left = {s: n for s, n in given.items() if s not in spelt}
-        arguments += [Argument(f"int64_t {s}", "size", n) for s, n in left.items()]
+        arguments += numbers(**left)
         batch, *rest = (str(n) if s in spelt else s for s, n in given.items())
         texts += [f"{name} + i * {batch}", *rest]
     operands = ", ".join(texts)
@@ -576,12 +563,12 @@ def thin(
 ) -> Text:
     """A product of few terms as loops, the innermost along rows of the result, or along its columns."""
     _, m, n, k = sizes
-    arguments += [Argument("int64_t rows", "size", m), Argument("int64_t columns", "size", n)]
+    arguments += numbers(rows=m, columns=n)
 
     def number(name: str, value: int) -> str:
         if value in (1, k):  # what a compiler should know
             return str(value)
-        arguments.append(Argument(f"int64_t {name}", "size", value))
+        arguments.extend(numbers(**{name: value}))
         return name
 
     def matrix(name: str, x: Matrix, *order: str) -> str:

@@ -131,9 +131,27 @@ class ShimStream:
         """Waits for nothing."""
 
 
+class OnHost(Device):
+    """A device whose arrays are NumPy's."""
+
+    __slots__ = ()
+
+    @property
+    def xp(self) -> ModuleType:
+        return np
+
+    def product(self, wanted: Wanted) -> HostProduct | None:
+        """A product of matrices, by NumPy, which has one algorithm."""
+        return None if wanted.algorithm else HostProduct(wanted)
+
+    def span(self, name: str) -> Range:
+        """A range that `recording` tells of, and nobody else."""
+        return recorded(name)
+
+
 @final
 @record
-class ShimDevice(Device):
+class ShimDevice(OnHost):
     """Runs CUDA sources on the CPU. `seed`: of the order of threads and blocks.
 
     `watch`: each access to memory is looked at, which takes time; those that no barrier sets apart,
@@ -155,11 +173,6 @@ class ShimDevice(Device):
     watch: bool | None = None
 
     @property
-    def xp(self) -> ModuleType:
-        """The array module of what kernels read and write."""
-        return np
-
-    @property
     def watched(self) -> bool:
         """True if accesses are looked at."""
         return config.shim_watch if self.watch is None else self.watch
@@ -178,10 +191,6 @@ class ShimDevice(Device):
         watched = self.watched
         return ShimModule(self, compiled(source, watched), watched, WAIT in source, entries(source))
 
-    def product(self, wanted: Wanted) -> HostProduct | None:
-        """A product of matrices, by NumPy, which has one algorithm."""
-        return None if wanted.algorithm else HostProduct(wanted)
-
     def launches(self, work: LaunchList) -> Run:
         """Launches, one by one; by a seed in any order in which a graph may have them."""
         seed = config.shim_seed if self.seed is None else self.seed
@@ -192,10 +201,6 @@ class ShimDevice(Device):
     def stream(self) -> ShimStream:
         """The one stream."""
         return ShimStream()
-
-    def span(self, name: str) -> Range:
-        """A range of which `backends.ranges.recording` tells."""
-        return recorded(name)
 
 
 @final
@@ -406,7 +411,7 @@ def _where(report: Report, module: ShimModule) -> str:
 
 @final
 @record
-class OfflineDevice(Device):
+class OfflineDevice(OnHost):
     """Keeps the contract of a device but for launches. Its arrays are NumPy's.
 
     >>> OfflineDevice(limits_of("sm_90a")).limits.name
@@ -414,10 +419,6 @@ class OfflineDevice(Device):
     """
 
     limits: Limits
-
-    @property
-    def xp(self) -> ModuleType:
-        return np
 
     def prepare(self, sources: list[str]) -> None:
         """Compiles sources, so that `module` finds them compiled."""
@@ -431,20 +432,12 @@ class OfflineDevice(Device):
         """A source, compiled. CompileError if NVRTC refuses it."""
         return OfflineModule(compile(source, self.limits.architecture))
 
-    def product(self, wanted: Wanted) -> HostProduct | None:
-        """A product of matrices, which takes the place of one in a text; None of further algorithms."""
-        return None if wanted.algorithm else HostProduct(wanted)
-
     def launches(self, work: LaunchList) -> Run:
         """Launches, each of which is an error."""
         return one_by_one(work, address)
 
     def stream(self) -> None:
         """There is none."""
-
-    def span(self, name: str) -> Range:
-        """A range that nobody sees."""
-        return recorded(name)
 
 
 @final

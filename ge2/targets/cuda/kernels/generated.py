@@ -62,13 +62,11 @@ class Cuda(Family[Caps, Kernels]):
     """Kernels in CUDA."""
 
     target = "cuda"
+    ranked = False
 
     def seconds(self, problem: Problem, variant: Variant, caps: Caps) -> float | None:
         """The bytes of all arrays once, or the operations, in one launch."""
         return caps.speed.of(problem)
-
-    def is_ranked(self, problem: Problem, caps: Caps | None) -> bool:
-        return False
 
 
 NOTHING = Variant("nothing", lambda: Kernels(()))  # where there are no elements

@@ -340,6 +340,7 @@ class BlasEpilogue(Cuda):
     name, kin = "product by BLAS and its epilogue", "launches, step by step"
     ops, kinds = (Region,), (CONTRACTION,)
     over = False  # of which the library says nothing
+    ranked = True
 
     def refuses(self, problem: Problem, caps: Caps | None) -> str:
         op = steps_of(problem.op)
@@ -378,9 +379,6 @@ class BlasEpilogue(Cuda):
         more = sum(v.type.nbytes for v in others) - product.outs[0].nbytes
         found += result.size * tuning.epilogue + more / caps.speed.moved
         return found * (1 + 0.01 * (variant.plan or 0))
-
-    def is_ranked(self, problem: Problem, caps: Caps | None) -> bool:
-        return True
 
     def variants(self, problem: Problem, caps: Caps) -> Iterator[Variant]:
         return algorithms(problem, caps, asked_of)

@@ -119,8 +119,7 @@ def axes_of(
 class OfMade(Joint):
     """A product and a region, of operands that are made as they are read."""
 
-    def is_ranked(self, problem: Problem, caps: Caps | None) -> bool:
-        return True
+    ranked = True
 
     def hesitates(self, problem: Problem, caps: Caps | None) -> str:
         if caps is not None and problem.settled and is_small(problem, caps):

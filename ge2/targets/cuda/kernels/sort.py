@@ -262,6 +262,7 @@ class CudaSort(CudaWays):
     name = "sort in CUDA"
     ops = (Sort, ArgSort, OrderStatistics)
     anywhere = True
+    ranked = True
 
     def refuses(self, problem: Problem, caps: Caps | None) -> str:
         op = problem.op
@@ -279,9 +280,6 @@ class CudaSort(CudaWays):
             return f"a block sorts {most} elements, not {n}"
         alone = lines == 1 and n > longest(static_of(caps))
         return f"one line of {n} elements is sorted by all blocks" if alone else ""
-
-    def is_ranked(self, problem: Problem, caps: Caps | None) -> bool:
-        return True
 
     def variants(self, problem: Problem, caps: Caps) -> tuple[Variant, ...]:
         ins, outs = problem.arrays

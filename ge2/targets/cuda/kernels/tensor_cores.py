@@ -81,8 +81,7 @@ from ge2.targets.cuda.tensor_tuning import MmaTile, WgmmaTile
 class MmaKernels(OnTensorCores):
     """Kernels of warps, whose threads copy the operands."""
 
-    def is_ranked(self, problem: Problem, caps: Caps | None) -> bool:
-        return True
+    ranked = True
 
     def too_old(self, caps: Caps) -> str:
         if caps.limits.generation >= AMPERE:
@@ -361,8 +360,7 @@ class WgmmaKernels(OnTensorCores):
 class OfCopies(WgmmaKernels):
     """The same of copies of operands that tensor maps do not copy."""
 
-    def is_ranked(self, problem: Problem, caps: Caps | None) -> bool:
-        return True
+    ranked = True
 
     def arranged(self, product: Product, tile: WgmmaTile | None) -> Product:
         axes, factors, dtype = product.axes, product.factors, product.dtype
@@ -445,9 +443,7 @@ class GemmWgmmaPair(WgmmaKernels, Joint):
     """Two products of one left factor, such as those of a gated unit."""
 
     name, number = "wgmma pair of products and region", 2
-
-    def is_ranked(self, problem: Problem, caps: Caps | None) -> bool:
-        return True
+    ranked = True
 
     def unsuited(self, product: Product, caps: Caps) -> str:
         if why := unlike(product):
@@ -472,15 +468,13 @@ class Apart(Cuda):
     code = "step by step"
     # passes, and parts of them, that make one kernel of the steps
     joining: ClassVar[tuple[str, ...]] = ("resident", "epilogue")
+    ranked = True
 
     def __init__(self, steps: Steps | None = None) -> None:
         self.steps = steps  # of the pass that asks for predictions of loops
 
     def serves(self, op: Op) -> bool:
         return not is_contraction(op) or len(steps_of(op).before) == 1
-
-    def is_ranked(self, problem: Problem, caps: Caps | None) -> bool:
-        return True
 
     def seconds(self, problem: Problem, variant: Variant, caps: Caps) -> float | None:
         """Of products and what is between them: the library's products, and the bytes of regions; of

@@ -193,7 +193,6 @@ ATTRIBUTES: Final = {
     "multiprocessors": 16,
     "threads_per_block": 1,
     "threads_per_multiprocessor": 39,
-    "blocks_per_multiprocessor": 106,
     "registers_per_multiprocessor": 82,
     "shared_static": 8,
     "shared_optin": 97,

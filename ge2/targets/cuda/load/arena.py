@@ -38,29 +38,6 @@ STREAMS: Final = 64  # whose arenas are kept
 T = TypeVar("T")
 
 
-class Growing(Protocol):
-    """Arenas that grow where they lie, each an array of bytes."""
-
-    @property
-    def nbytes(self) -> int:
-        """Returns what they take of the device's memory."""
-
-    def made(self, nbytes: int, stream: int) -> Any:
-        """A new one, for a stream. MemoryError if there is no memory for it."""
-
-    def grown(self, arena: Any, nbytes: int) -> Any:
-        """An array in place of one that nobody uses, with the same beginning.
-
-        MemoryError likewise.
-        """
-
-    def release(self, arenas: list[Any]) -> None:
-        """Gives memory back, when nothing runs in it any more."""
-
-    def close(self) -> None:
-        """Gives back what was released, addresses too."""
-
-
 @final
 class Scratch:
     """The arenas of a device.
@@ -77,7 +54,7 @@ class Scratch:
         self,
         empty: Callable[[int], Any],
         stream: Callable[[], int | None],
-        growing: Callable[[], Growing | None] = lambda: None,
+        growing: Callable[[], Arenas | None] = lambda: None,
         free: Callable[[], Any] = lambda: None,
     ) -> None:
         self.empty, self.stream, self.begin, self.free = empty, stream, growing, free
@@ -85,10 +62,10 @@ class Scratch:
         self.captured: list[Any] = []
         self.lock = RLock()  # of all that is not done at each call
         self.begun = False
-        self._growing: Growing | None = None
+        self._growing: Arenas | None = None
 
     @property
-    def growing(self) -> Growing | None:
+    def growing(self) -> Arenas | None:
         if not self.begun:
             with self.lock:
                 if not self.begun:
