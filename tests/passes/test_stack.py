@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import ge2
 from ge2 import lax
+from ge2.compile.pipeline import rewritten
 from ge2.ops.graphs.loops import RepeatLoop, ScanLoop
 from ge2.passes import TIDY
 from ge2.passes.context import run
@@ -339,3 +340,41 @@ def test_ends_of_loops_are_found_among_what_reads_the_same(f, shape, monkeypatch
     assert any(isinstance(e.op, RepeatLoop) for e in rolled.eqns)
     whole(rolled)
     assert len(tried) < len(graph.eqns)
+
+
+@pytest.mark.parametrize("length", [16, 48])
+def test_blocks_are_rows_of_an_array_cut_into_blocks(length):
+    """Of a loop and of its derivative, which makes one product of all iterations for the weights."""
+
+    def loss(x, w):
+        y, h = np.zeros_like(x), np.zeros(50)
+        for b in range(0, len(x), 50):
+            h = np.tanh(h @ w + x[b : b + 50])
+            y[b : b + 50] = h
+        return np.sum(y * y)
+
+    x, w = rng.standard_normal(length * 50), rng.standard_normal((50, 50)) * 0.1
+    gradient = ge2.grad(loss, argnums=(0, 1))
+    graph = rewritten(ge2.make_jaxpr(gradient)(x, w).graph, "c")
+    loops = [e.op for e in graph.eqns if isinstance(e.op, ScanLoop)]
+    assert [op.length for op in loops] in ([length] * 2, [length, length - 1])
+    assert not any(isinstance(e.op, RepeatLoop) for e in graph.eqns)
+    assert not any(v.type.size == 2500 for op in loops for e in op.body.eqns for v in e.outs)
+    with ge2.disable_jit():
+        wanted = gradient(x, w)
+    for found, expected in zip(ge2.jit(gradient)(x, w), wanted, strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("start", [0, 3])
+def test_blocks_that_do_not_cut_an_array_evenly_stay_slices(start):
+    def f(x):
+        y = np.zeros(5)
+        for b in range(12):
+            y = np.tanh(y + x[start + 5 * b : start + 5 * b + 5])
+        return y
+
+    x = rng.standard_normal(62 + start)
+    graph = rewritten(ge2.make_jaxpr(f)(x).graph, "c")
+    assert not any(e.op.name == "reshape" and e.outs[0].type.shape == (12, 5) for e in graph.eqns)
+    np.testing.assert_allclose(ge2.jit(f)(x), f(x), rtol=1e-14)
