@@ -85,3 +85,15 @@ def test_zeros_of_both_signs_and_keys_that_differ_in_their_last_bits(monkeypatch
     for ours, x in zip(ge2.jit(both)(*arrays), arrays, strict=True):
         alike(ours[0], np.sort(x, kind="stable"))
         alike(ours[1], np.argsort(x, kind="stable"))
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_a_number_of_the_program_is_sought(dtype: np.dtype) -> None:
+    """Half types, too, which a kernel holds as float32 where no array has them."""
+    line = np.array([0, 1, 1, 3, 5]).astype(dtype)
+    if line.dtype.kind == "b":
+        line = np.array([False, False, True, True, True])
+    for value in (line[2], line[4]):
+        for side in ("left", "right"):
+            found = ge2.jit(lambda x, v=value, s=side: np.searchsorted(x, v, side=s))(line)
+            assert found == np.searchsorted(line, value, side=side)

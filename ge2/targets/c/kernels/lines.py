@@ -554,11 +554,14 @@ class CSearch(Generated):
         if not alone:
             a = head.place("line", letters[:-1], l_over[:-1])
         count = "1" if alone else f"ge2_least({searches}, {ends[-1]} - first)"
-        given = "&values" if ins[1].value else f"values + {v}"
+        given, each = "&values" if ins[1].value else f"values + {v}", tuple[Text, ...]()
+        if ins[1].value and values.dtype in HALF:  # a number is held as a float, and lines are not
+            stored = f"ge2_cast_f32_{SUFFIX[values.dtype]}(values)"
+            given, each = "&sought", (Text(f"const {STORED[values.dtype]} sought = {stored};"),)
         where = f"line + {a}, {head.size('n', line.shape[-1])}, {step}"
         side = f"{int(op.side == 'right')}, y + {y}"
         call = Text(f"ge2_search_{suffix}({where}, {given}, {stride}, {count}, {side});")
-        names, each = [*letters], tuple[Text, ...]((call,))
+        names, each = [*letters], (*each, call)
         if not alone:
             each = (Text(f"const int64_t first = block * {searches};"), *each)
             names, ends = (
