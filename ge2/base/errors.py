@@ -230,7 +230,8 @@ INSIDE: Final = {  # and users of PyTorch and optax, in a module of ge2
         "scatter_min": "y = x.copy(); np.minimum.at(y, i, v)",
         "reduce_window": "np.lib.stride_tricks.sliding_window_view(x, n).max(-1)",
         "shift_left": "x << n", "shift_right_arithmetic": "x >> n",
-        "conv_general_dilated": CONVOLUTION, "psum": MEAN, "pmean": MEAN, "pmax": MEAN, "pmin": MEAN, "all_gather": MEAN, "axis_index": MEAN,
+        "conv_general_dilated": CONVOLUTION,
+        "psum": MEAN, "pmean": MEAN, "pmax": MEAN, "pmin": MEAN, "all_gather": MEAN, "axis_index": MEAN,
     },
     "ge2.tree_util": {
         "ravel_pytree": "ge2.tree.ravel(tree)",

@@ -293,10 +293,13 @@ def located(x: Var, op: Slice, origins: dict[Var, tuple[Var, Slice]]) -> tuple[V
     if x not in origins:
         return x, op
     base, outer = origins[x]
-    start = tuple(a + s * b for a, s, b in zip(outer.start, outer.step, op.start, strict=True))
-    step = tuple(a * b for a, b in zip(outer.step, op.step, strict=True))
     counts = op.infer(x.type)[0].shape
-    stop = tuple(a + (n - 1) * s + 1 for a, n, s in zip(start, counts, step, strict=True))
+    outers = zip(outer.start, outer.step, op.start, counts, strict=True)
+    start = tuple(a + s * b if n else a for a, s, b, n in outers)  # nothing is within, too
+    step = tuple(a * b for a, b in zip(outer.step, op.step, strict=True))
+    stop = tuple(
+        a + (n - 1) * s + 1 if n else a for a, n, s in zip(start, counts, step, strict=True)
+    )
     return base, Slice(start, stop, step)
 
 
