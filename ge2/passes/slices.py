@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from operator import add
+from operator import add, mul
 from typing import final
 
 from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Op, Var, applied, makers_of, without_dead_code
@@ -293,11 +293,12 @@ def located(x: Var, op: Slice, origins: dict[Var, tuple[Var, Slice]]) -> tuple[V
     if x not in origins:
         return x, op
     base, outer = origins[x]
-    start = tuple(a + s * b for a, s, b in zip(outer.start, outer.step, op.start, strict=True))
-    step = tuple(a * b for a, b in zip(outer.step, op.step, strict=True))
     counts = op.infer(x.type)[0].shape
-    stop = tuple(a + (n - 1) * s + 1 for a, n, s in zip(start, counts, step, strict=True))
-    return base, Slice(start, stop, step)
+    sides = zip(outer.start, outer.step, op.start, counts, strict=True)
+    start = tuple(a + s * b if n else a for a, s, b, n in sides)  # nothing is within, too
+    step = tuple(map(mul, outer.step, op.step))
+    ends = zip(start, counts, step, strict=True)
+    return base, Slice(start, tuple(a + (n - 1) * s + 1 if n else a for a, n, s in ends), step)
 
 
 def slices_of(graph: Graph) -> tuple[dict[Var, Parts], dict[Atom, Atom]]:

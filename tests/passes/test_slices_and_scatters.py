@@ -106,6 +106,23 @@ def test_a_slice_of_a_slice(rng: np.random.Generator) -> None:
     alike(f, slices_first, rng.normal(size=(9, 2)))
 
 
+@pytest.mark.parametrize("by", [little_first, slices_first])
+def test_a_slice_of_a_slice_that_has_nothing(by: Any, rng: np.random.Generator) -> None:
+    """As in the derivative of a running product of five numbers, whose parts are halved until none is left."""
+
+    def f(x: Any) -> Any:
+        y = np.exp(x[::4] * 2.0)
+        return np.concatenate([y[1:], np.sin(y[1:])])
+
+    for n in (1, 2, 4, 5):
+        alike(f, by, rng.normal(size=n))
+    x = rng.normal(size=(4, 5))
+    slope = ge2.grad(lambda x: ge2.lax.scan(lambda c, a: (c * a, np.cumprod(c)), x[0], x)[1].sum())
+    found = ge2.jit(slope)(x)
+    with config.using(executor="reference"):
+        np.testing.assert_allclose(found, ge2.jit(slope)(x), rtol=1e-12)
+
+
 def test_sums_that_begin_with_zeros_are_one(rng: np.random.Generator) -> None:
     """Zeros that are added first are no work of their own."""
 
