@@ -66,6 +66,12 @@ class Pieces:
     products: frozenset[tuple[str, str]] = frozenset()
 
     @property
+    def scratch(self) -> int:
+        """The bytes that they need beside arguments and results."""
+        given = (a for k in self.kernels for a in k.arguments if a.kind in ("partial", "scratch"))
+        return sum((*self.temps, *(int(a.value) for a in given)))
+
+    @property
     def content(self) -> tuple[str, ...]:
         """Returns what their texts consist of, but for numbers."""
         every = [each for k in self.kernels for each in (k, *inner_kernels(k))]

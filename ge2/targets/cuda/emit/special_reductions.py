@@ -53,6 +53,11 @@ class Kernels:
     library: LibraryLaunch | None = None
 
     @property
+    def scratch(self) -> int:
+        """The bytes that they need beside arguments and results."""
+        return sum(self.temps) + (0 if self.library is None else self.library.call.workspace)
+
+    @property
     def content(self) -> tuple[str, ...]:
         """Returns what their texts consist of, with the headers that they need, but for numbers."""
         own = (part for k in self.kernels for part in content_of(k))
