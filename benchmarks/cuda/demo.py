@@ -45,7 +45,7 @@ def run(options: Options = USUAL) -> Iterator[Row]:
 
 
 def rows(options: Options, at: Machine) -> Iterator[Row]:
-    place = demo.Place(at.xp.asarray, at.wait, "CuPy" if at.is_gpu else "NumPy")
+    place = demo.Place(at.xp.asarray, at.wait)
     data = place.digits(digits.load())
     found = candidates(at, place, data.train_x[:BATCH], data.train_y[:BATCH])
     agree(found)

@@ -86,7 +86,7 @@ def mlp(at: Machine) -> tuple[Any, Call]:
 
 
 def digits_step(at: Machine) -> tuple[Any, Call]:
-    place = demo.Place(at.xp.asarray, at.wait, "CuPy" if at.is_gpu else "NumPy")
+    place = demo.Place(at.xp.asarray, at.wait)
     data = place.digits(digits.load())
     ours = ge2.jit(digits.train_step, donate_argnums=0)
     x, y = data.train_x[: digits.BATCH], data.train_y[: digits.BATCH]

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import ge2
-from tests.passes.test_few_ranks import CASES, LONG_CASES, line
+from tests.passes.test_few_ranks import CASES, LONG_CASES
+from tests.passes.test_sorted_reads import lines
 
 pytestmark = pytest.mark.gpu
 
@@ -54,7 +55,7 @@ def test_softmax_of_long_rows(cp: Any, shape: tuple[int, int], rng: np.random.Ge
 def test_they_are_those_of_numpy(n: int, dtype: Any) -> None:
     import cupy
 
-    x = line(dtype, n)
+    x = lines(dtype, n)
     for function in CASES.values():
         found = ge2.jit(function)(cupy.asarray(x))
         pairs = zip(ge2.tree.leaves(found), ge2.tree.leaves(function(x)), strict=True)
