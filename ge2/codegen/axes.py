@@ -449,7 +449,7 @@ class Axes:
         short, size = self.lane, self.sizes[self.lane]
         itemsize = max((p.var.type.dtype.itemsize for p in self.strides), default=1)
         length, reduced = size * itemsize, short in whole | folded
-        if size >= tuning.lanes and length % tuning.vector == 0:
+        if not tuning.rows or (size >= tuning.lanes and length % tuning.vector == 0):
             return None
         first = min(self.sizes)  # the text of a kernel does not know how many rows a batch has
         long = {a for a, n in self.sizes.items() if a == first or 2 * n >= tuning.lanes}

@@ -149,8 +149,8 @@ class Nests:
     )
     near: int = 16  # the most bytes between elements of a vector that are said in the text
     around: int = 3  # the most elements of rows around which vectors go where they are folded
-    # bytes of a row from which on vectors go along it, whatever it does: across rows a sum of
-    # float64 is one of all its elements in turn, and of 60 errs by twice what NumPy's does
+    # bytes of a row from which on vectors go along it, whatever it does (0: always): across rows a
+    # sum of float64 is one of all its elements in turn, and of 60 errs by twice what NumPy's does
     rows: int = 256
     vector: int = 64  # bytes: rows of `lanes` or more that are such vectors go along these
     brief: int = (

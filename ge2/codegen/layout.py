@@ -187,10 +187,10 @@ def copied(x: ArrayType, to: ArrayType, source: Operand, target: Operand) -> Mov
     return region, {a: source, b: target}
 
 
-def filled(to: ArrayType, source: Operand | None, target: Operand) -> Moved:
-    """One number, or zero, in every element of an array."""
+def filled(to: ArrayType, source: Operand | None, target: Operand, known: int = 0) -> Moved:
+    """One number in every element of an array: that of a source, or one that is known."""
     number = Var(ArrayType((), to.dtype))
-    a = number if source is not None else Literal.of(to.dtype.type(0))
+    a = number if source is not None else Literal.of(to.dtype.type(known))
     b, c, at = Var(to), Var(to), tuple(range(to.ndim))
     eqns = (
         Eqn(BroadcastInDim(to.shape, ()), (a,), (b,)),

@@ -218,8 +218,10 @@ def is_panel(a: Argument) -> bool:
 
 
 def region_kernel(rest: Problem, caps: Caps) -> CKernel:
+    """What follows, of which a thread takes rows as they are made: vectors go along these."""
     assert isinstance(rest.op, Region)
-    return c_kernel(rest.op, rest.placed(rest.op.graph), caps)
+    along = replace(caps.tuning, nests=replace(caps.tuning.nests, rows=0))
+    return c_kernel(rest.op, rest.placed(rest.op.graph), replace(caps, tuning=along))
 
 
 # ----------------------------------------------------------------------------- one kernel of both

@@ -565,3 +565,29 @@ def prepared(
         made = f"ge2_divisor_{SUFFIX[w.y.dtype]}({operand(by)})"
         lines.append(Text(f"const {DIVISOR[w.y.dtype]} {name} = {made};"))
     return found, lines
+
+
+def is_beside_one(w: Work, readers: Mapping[Held, Sequence[Work]]) -> bool:
+    """True for a tanh that, or whose square, is read by sums and differences with 1 alone."""
+    if name_of(w) != "tanh" or w.y is None or w.y.dtype != FLOAT32:
+        return False
+    of_y = readers.get(w.y, [])
+    squares = [r for r in of_y if name_of(r) == "square"]
+    others = [r for r in of_y if r not in squares]
+    others += [r for s in squares for r in (readers.get(s.y, []) if s.y else [])]
+    return bool(others) and all(
+        name_of(r) in ("add", "sub") and any(number_of(x) == 1 for x in r.xs) for r in others
+    )
+
+
+def turns(works: Iterable[Work], homes: Mapping[Held, Home]) -> dict[Work, Work]:
+    """Sines and cosines of one angle in one loop, by the first of the two: an angle is reduced once."""
+    found, first = dict[Work, Work](), dict[tuple[Held, int], Work]()
+    for w in works:
+        if name_of(w) not in ("sin", "cos") or w.y is None or w.y.dtype not in (FLOAT32, FLOAT64):
+            continue
+        if not homes[w.y].dims:
+            other = first.setdefault((w.xs[0], id(w.home)), w)
+            if name_of(other) != name_of(w):
+                found[other] = found[w] = other
+    return found

@@ -23,7 +23,16 @@ from ge2.ops.index import Gather
 from ge2.ops.random import Draw
 from ge2.ops.reduce import ArgReduce, Reduce
 from ge2.ops.shape import Iota
-from ge2.targets.cuda.emit import divided_by, is_power, is_rounding, name_of, number_of, words
+from ge2.targets.cuda.emit import (
+    divided_by,
+    is_beside_one,
+    is_power,
+    is_rounding,
+    name_of,
+    number_of,
+    turns,
+    words,
+)
 from ge2.targets.cuda.emit.words import (
     HELD,
     OF_PACK,
@@ -124,6 +133,7 @@ class Statements:
         self.makers = {w.y: w for w in root.everything() if w.y is not None}
         self.readers = self.read_by()
         self.roots = divided_by(self.readers, self.makers, self.homes)
+        self.turns = turns(root.everything(), self.homes)
         self.products = self.summed()
         self.rounded = self.only_stored()
         self.helpers: dict[str, None] = {}  # of users' expressions
@@ -151,10 +161,7 @@ class Statements:
         self.threads = 0  # of a block whose warps write rows together, where rows begin anywhere
 
     def fresh(self, word: str) -> str:
-        """A name that no other value of the kernel has:
-
-        `by`, `by1`, ... The word is a reserved one.
-        """
+        """A name that no other value of the kernel has: `by`, `by1`, ... The word is a reserved one."""
         assert word in RESERVED, word
         self.names_taken[word] += 1
         return f"{word}{self.names_taken[word] - 1 or ''}"
@@ -173,10 +180,21 @@ class Statements:
         if w.y in self.roots:
             root = f"ge2_root_f32({self.operand(w.xs[0])})"
             return Text(f"const ge2_root {label(w.y.name)} = {root};", comment)
+        if w in self.turns and not self.brief:
+            return Text(self.turned(w, self.turns[w]), comment)
         home, code = self.homes[w.y], self.computed(w)
         if home.dims:
             return Text(f"{self.kept(w.y, home)} = {code};", comment)
         return Text(f"const {HELD[w.y.dtype]} {label(w.y.name)} = {code};", comment)
+
+    def turned(self, w: Work, first: Work) -> str:
+        """The sine or the cosine of an angle; the first of them makes both."""
+        assert w.y is not None and first.y is not None
+        both = f"{label(first.y.name)}_both"
+        code = f"const {HELD[w.y.dtype]} {label(w.y.name)} = {both}.{name_of(w)};"
+        if w is not first:
+            return code
+        return f"const auto {both} = ge2_turn_{SUFFIX[w.y.dtype]}({self.operand(w.xs[0])}); {code}"
 
     def summed(self) -> dict[Held, Work]:
         """Products that are only added up: a sum takes each in as it is, and rounds once."""
@@ -214,7 +232,7 @@ class Statements:
         For results that are rounded to half types, or added up: their own last bits are nobody's.
         """
         computed = [w for w in self.root.everything() if w.kind == "compute"]
-        self.beside_one = {w for w in computed if self.is_beside_one(w)}
+        self.beside_one = {w for w in computed if is_beside_one(w, self.readers)}
         for w in computed:
             inner = next((self.makers[x] for x in w.xs if self.taken_in_by(w, x)), None)
             if inner is not None and inner not in self.contracted:
@@ -246,18 +264,6 @@ class Statements:
             return f"ge2_fma_f32({a}, {b}, {c})"
         (term,) = [x for x in inner.xs if number_of(x) != 1] or inner.xs[:1]
         return f"ge2_fma_f32({self.operand(other)}, {self.operand(term)}, {self.operand(other)})"
-
-    def is_beside_one(self, w: Work) -> bool:
-        """True for a tanh that, or whose square, is read by sums and differences with 1 alone."""
-        if name_of(w) != "tanh" or w.y is None or w.y.dtype != FLOAT32:
-            return False
-        readers = self.readers.get(w.y, [])
-        squares = [r for r in readers if name_of(r) == "square"]
-        readers = [r for r in readers if r not in squares]
-        readers += [r for s in squares for r in (self.readers.get(s.y, []) if s.y else [])]
-        return bool(readers) and all(
-            name_of(r) in ("add", "sub") and any(number_of(x) == 1 for x in r.xs) for r in readers
-        )
 
     def left_out(self, found: dict[Held, Work]) -> dict[Held, Work]:
         """The works, which are no statements of their own."""

@@ -157,9 +157,11 @@ def copying(x: ArrayType, to: ArrayType, source: Operand, target: Operand, chip:
     return regional(*copied(x, to, source, target), chip)
 
 
-def filling(to: ArrayType, source: Operand | None, target: Operand, chip: Chip) -> Kernels:
-    """One number, or zero, in every element of an array."""
-    return regional(*filled(to, source, target), chip)
+def filling(
+    to: ArrayType, source: Operand | None, target: Operand, chip: Chip, known: int = 0
+) -> Kernels:
+    """One number in every element of an array: that of a source, or one that is known."""
+    return regional(*filled(to, source, target, known), chip)
 
 
 @final

@@ -150,6 +150,8 @@ class ExactSums(Cells):
     def __init__(self, writes: Writes, fresh: bool = False) -> None:
         super().__init__(writes, fresh)
         self.ranged = self.is_ranged()
+        # One unit does not tell which elements had an update: their sums are -0.0 no more.
+        self.marked = self.ranged and not fresh
         self.folds = 2 if self.double or self.ranged else 1
         self.bits = max((self.rows.count - 1).bit_length(), 2)
         self.copies = self.copied()
@@ -187,7 +189,8 @@ class ExactSums(Cells):
 
     def add(self) -> None:
         words = self.writes.temps[self.words.index] // WORD.itemsize
-        clear = filling(ArrayType((words,), WORD), None, self.words, self.writes.chip)
+        empty = np.iinfo(WORD).min if self.marked else 0
+        clear = filling(ArrayType((words,), WORD), None, self.words, self.writes.chip, empty)
         self.writes.kernels += clear.kernels
         if self.ranged:
             self.look()
@@ -245,7 +248,8 @@ class ExactSums(Cells):
         copies, cells = grid.size("copies", self.copies), grid.size("cells", self.cells)
         copy = Text(f"const {grid.whole} copy = blockIdx.x % {copies} * {cells};")
         to = f"sums + (copy + {{cell}}) * {folds}, {self.top('{cell}')}"
-        line = f"ge2_exact_add<{folds}>({to}, {bits}, {{x}});"
+        kind = f"{folds}, true" if self.marked else folds
+        line = f"ge2_exact_add<{kind}>({to}, {bits}, {{x}});"
         self.each(grid, "exact sum", [*begin, copy], line)
 
     def finish(self) -> None:
@@ -267,11 +271,10 @@ class ExactSums(Cells):
             if self.fresh:
                 lines.append(Text(f"x[{to}]{part} = {self.stored(total)};"))
                 continue
-            # one unit does not tell whether an element had an update: nothing is added to it then
             some = f"tops[{cell}]"
-            if self.ranged:
+            if self.marked:
                 lines.append(Text(f"const double sum = {total};"))
-                some, total = "sum != 0", "sum"
+                some, total = "__double_as_longlong(sum) != INT64_MIN", "sum"
             line = f"x[{to}]{part} = {self.stored(f'{there}{part} + {total}')};"
             lines.append(guard(some, [Text(line)]))
         what = "the sums of each element"

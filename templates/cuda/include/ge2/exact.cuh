@@ -48,10 +48,12 @@ GE2_FN void ge2_exact_range(const T *updates, N n, int *range, N block, N blocks
 
 /* Whether two parts of one unit hold all digits of every update, of which there are 24. */
 GE2_FN bool ge2_exact_fits(const int *range, int bits) {
-    return range[0] < GE2_EXACT_SPECIAL && range[0] + range[1] - GE2_EXACT_SPECIAL <= 2 * (53 - bits) - 24;
+    const int low = range[1] < 0 ? 0 : range[1]; /* as it was cleared */
+    return range[0] < GE2_EXACT_SPECIAL && range[0] + low - GE2_EXACT_SPECIAL <= 2 * (53 - bits) - 24;
 }
 
-template <int FOLDS>
+/* MARKED: sums begin with -0.0, which any update but -0.0 changes, be it 0. */
+template <int FOLDS, bool MARKED = false>
 GE2_FN void ge2_exact_add(double *sums, int top, int bits, double x) {
     if (top == GE2_EXACT_SPECIAL) { /* infinities and NaN are all that counts */
         if (!isfinite(x)) atomicAdd(sums, x);
@@ -62,7 +64,7 @@ GE2_FN void ge2_exact_add(double *sums, int top, int bits, double x) {
     double rest = x * ge2_exact_power(shift);
     for (int fold = 0; fold < FOLDS; fold++) {
         const double much = 1.5 * ge2_exact_power(exponent + bits), part = (rest + much) - much;
-        if (part != 0) atomicAdd(sums + fold, part);
+        if (part != 0 || (MARKED && !fold && !__double_as_longlong(x))) atomicAdd(sums + fold, part);
         rest -= part, exponent += bits - 54;
     }
 }
@@ -70,7 +72,8 @@ GE2_FN void ge2_exact_add(double *sums, int top, int bits, double x) {
 /* What was added at a place; its sums have `copies`, which lie `apart`. */
 template <int FOLDS, class N>
 GE2_FN double ge2_exact_total(const double *sums, int top, N copies, N apart) {
-    double total[FOLDS] = {};
+    double total[FOLDS];
+    for (int fold = 0; fold < FOLDS; fold++) total[fold] = -0.0;
     #pragma unroll 4
     for (N copy = 0; copy < copies; copy++)
         for (int fold = 0; fold < FOLDS; fold++) total[fold] += sums[copy * apart + fold];

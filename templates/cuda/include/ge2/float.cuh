@@ -130,6 +130,22 @@ GE2_UNARY(acosh, acoshf, acosh)  /* 4, 3 */
 GE2_UNARY(atanh, atanhf, atanh)  /* 3, 2 */
 GE2_UNARY(erf, erff, erf)        /* 2, 2 */
 GE2_UNARY(erfc, erfcf, erfc)     /* 4, 5* */
+
+/* The sine and the cosine of an angle, which is reduced once for both; their bits are those of each by itself. */
+template <class T>
+struct ge2_both {
+    T sin, cos;
+};
+GE2_FN ge2_both<float> ge2_turn_f32(float x) {
+    ge2_both<float> both;
+    sincosf(x, &both.sin, &both.cos);
+    return both;
+}
+GE2_FN ge2_both<double> ge2_turn_f64(double x) {
+    ge2_both<double> both;
+    sincos(x, &both.sin, &both.cos);
+    return both;
+}
 GE2_BINARY(pow, powf, pow)       /* 4, 2 */
 GE2_BINARY(atan2, atan2f, atan2) /* 3, 2 */
 GE2_BINARY(hypot, hypotf, hypot) /* 3, 2 */
