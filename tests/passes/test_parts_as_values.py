@@ -183,6 +183,31 @@ def test_an_array_that_is_read_after_each_step_stays() -> None:
 
 # ----------------------------------------------------------------------------------- updates added
 
+
+def test_a_number_has_no_parts() -> None:
+    """A sum with an array whose parts were added to, and of which such a sum begins."""
+
+    def f(x: Any) -> Any:
+        total: Any = 0.5
+        for n in range(40):
+            total = total + padded(x[n % 3, None] * n, (n, 0), (40, 4))
+        return total, 1.5 + padded(x[:1], (1, 0), (40, 4))
+
+    x = rng.standard_normal((3, 4))
+    after(f, x)
+    for y, wanted in zip(ge2.jit(f)(x), f(x), strict=True):
+        np.testing.assert_allclose(y, wanted, rtol=1e-13)
+
+
+@pytest.mark.parametrize("zero", [0.0, np.float64(0.0), np.zeros(())])
+def test_updates_are_added_to_a_number(zero: Any) -> None:
+    def f(i: Any, u: Any) -> Any:
+        return zero + np.bincount(i, weights=u, minlength=9)
+
+    i, u = rng.integers(0, 9, 50), rng.standard_normal(50)
+    np.testing.assert_allclose(ge2.jit(f)(i, u), f(i, u), rtol=1e-12)
+
+
 ZEROS = "z:f64[5,2] = broadcast_in_dim[dims=() shape=(5, 2)] 0.0:f64[]"
 
 
@@ -221,6 +246,7 @@ def test_both_operands_may_be_updates() -> None:
         "a:f64[5,2] = scatter_add[axes=(0,)] x u i; y:f64[5,2] = add x a",  # of no zeros
         f"{ZEROS}; a:f64[5,2] = scatter_add[axes=(0,)] z u i; b:f64[5,2] = add x a; y:f64[5,2] = mul a b",
         f"{ZEROS}; a:f64[5,2] = scatter_add[axes=(0,)] z u i; y:f64[5,2] = add a a",
+        f"{ZEROS}; a:f64[5,2] = scatter_add[axes=(0,)] z u i; y:f64[5,2] = add 0.0:f64[] a",  # of a number
     ],
 )
 def test_updates_that_are_read_otherwise_stay(equations: str) -> None:

@@ -201,6 +201,8 @@ class Search:
         if eqn.outs[0].type.weak or (one is None and other is None):
             return -1
         array, (box, value) = (0, other) if other is not None else (1, one)  # type: ignore[misc]
+        if not eqn.inputs[array].type.shape:  # a number, of which there are no parts
+            return -1
         self.step(eqn.inputs[array], eqn, box, value, True)
         return array
 
@@ -377,7 +379,7 @@ class Updates:
         if eqn.op == ADD and eqn.inputs[0] is not eqn.inputs[1]:
             # the one that was added last is short
             for x, y in (eqn.inputs, eqn.inputs[::-1]):
-                if y in self.found and self.in_memory(eqn, x):
+                if y in self.found and x.type.shape and self.in_memory(eqn, x):
                     self.move(self.chain(y), x, eqn)
                     return
         self.record(eqn)
