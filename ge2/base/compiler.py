@@ -136,7 +136,7 @@ def _text_now(path: str, now: os.stat_result) -> str:
 
 @lru_cache(64)
 def kept_text(path: str, *version: int) -> str:
-    """The text of a file that had this time, size and inode."""
+    """The text of a file. `version`: its modification time, size and inode, by which it is cached."""
     return text_of(path)
 
 

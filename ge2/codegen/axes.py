@@ -374,18 +374,7 @@ class Axes:
         few = whole and math.prod(self.sizes[a] for a in whole) <= tuning.short
         few = few and whole <= self.constant
         if (rows := self.rows(whole, folded, works, tuning)) is not None:
-            inside = (whole | folded | {self.lane}) - {rows}
-            outer = self.by_stride([a for a in axes if a < rows and a not in inside], outs)
-            inner = [a for a in axes if a != rows and a not in outer]
-            self.constant -= frozenset(inner)
-            self.lane, self.blocks[rows], self.gathers = rows, tuning.lanes, True
-            ends = [Spec((rows,), role) for role in ("block", "inner")]
-            self.specs = [
-                *(Spec((a,)) for a in outer),
-                ends[0],
-                *(Spec((a,)) for a in inner),
-                ends[1],
-            ]
+            self.by_rows(rows, (whole | folded | {self.lane}) - {rows}, outs, tuning.lanes)
         elif (
             not whole
             and folded <= {self.lane}
@@ -422,6 +411,17 @@ class Axes:
                 self.lane = self.around_short(tuning)
         if self.specs[0].axes[0] not in whole:
             self.tasks(works, folded)
+
+    def by_rows(self, rows: int, within: frozenset[int], outs: Sequence[Param], lanes: int) -> None:
+        """Orders the loops so that vectors go along an axis of rows, a few rows at a time."""
+        outer = self.by_stride(
+            [a for a in sorted(self.sizes) if a < rows and a not in within], outs
+        )
+        inner = [a for a in sorted(self.sizes) if a != rows and a not in outer]
+        self.constant -= frozenset(inner)
+        self.lane, self.blocks[rows], self.gathers = rows, lanes, True
+        before, after = Spec((rows,), "block"), Spec((rows,), "inner")
+        self.specs = [*(Spec((a,)) for a in outer), before, *(Spec((a,)) for a in inner), after]
 
     def longer(self, tuning: Nests, folds: bool) -> int | None:
         """The axis that vectors go along in place of the lane, where that is so short that its elements

@@ -64,7 +64,7 @@ class Now(NamedTuple):
     known: dict[str, Any]  # what rules have made of the step
 
     def once(self, name: str, make: Callable[[], Any]) -> Any:
-        """What a rule makes of the step alone, for all arrays: traced, it is a graph's equations."""
+        """A value that depends on the step alone: computed, or traced, once for all arrays."""
         if name not in self.known:
             self.known[name] = make()
         return self.known[name]

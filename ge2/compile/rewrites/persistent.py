@@ -116,7 +116,7 @@ def is_worth(sums: Sequence[Eqn], times: int, caps: Caps) -> bool:
     alone = replace(eqn, op=SumsAt(eqn.op.axes, eqn.inputs[0].type.shape), inputs=eqn.inputs[1:])
     order, last = ordered(eqn)
     each, once, then = (
-        choose(Problem.of(e, "cuda", lying), caps, prefs(), (family,)).candidates[0].seconds
+        choose(Problem.of(e, "cuda", whole_operand), caps, prefs(), (family,)).candidates[0].seconds
         for e, family in zip((alone, order, last), SUMS, strict=True)
     )
     return None not in (each, once, then) and times * each > once + times * then  # type: ignore[operator]
@@ -282,7 +282,7 @@ class Sweep:
         outs = tuple(v for v in made if v in read or v in self.graph.outputs)
         whole = Graph(tuple(dict.fromkeys(given)), tuple(steps), outs)
         one = Eqn(Resident(whole, rows, self.rule.grid), whole.inputs, outs)
-        found = choose(Problem.of(one, "cuda", lying), self.caps, prefs(), self.catalog)
+        found = choose(Problem.of(one, "cuda", whole_operand), self.caps, prefs(), self.catalog)
         before = [c for e in steps if e in self.kept for c in self.kept[e].refused]
         return replace(found, refused=(*before, *found.refused))
 
@@ -299,7 +299,7 @@ def slower(choice: Choice) -> list[Candidate]:
     ]
 
 
-def lying(role: str, i: int, a: Atom) -> Operand:
+def whole_operand(role: str, i: int, a: Atom) -> Operand:
     """An array as it is before layouts are known."""
     return Operand(role, i, plain(a.type.shape).strides, value=a.type.weak)
 
@@ -334,8 +334,10 @@ Made = tuple[Eqn, int]  # random bits, and the element of them that an array beg
 
 def drawn(graph: Graph) -> Graph:
     """The graph with `draw` in its regions in place of `random_bits` before them."""
-    readers = readers_of(graph)
     bits = [e for e in graph.eqns if isinstance(e.op, RandomBits) and e.inputs[0].type.ndim == 1]
+    if not bits:
+        return graph
+    readers = readers_of(graph)
     makers: dict[Atom, Made] = {}
     for e in bits:
         found: dict[Atom, Made] = {v: (e, n) for v, n in parts_of(e, readers.get(e.outs[0], []))}

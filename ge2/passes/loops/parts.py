@@ -298,7 +298,7 @@ class Parts:
         return self.make(BroadcastInDim(shape, ()), Literal.of(chain.type.dtype.type(0)))
 
     def whole(self, chain: Chain, count: int) -> Atom:
-        """All of the array after so many steps."""
+        """The array itself, put together of its parts, as it is after `count` steps."""
         touched = [box for box, found in chain.parts.items() if found[0][0] <= count]
         everything = tuple([(0, n) for n in chain.type.shape])
         base = chain.base

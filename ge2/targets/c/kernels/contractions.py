@@ -218,7 +218,9 @@ def is_panel(a: Argument) -> bool:
 
 
 def region_kernel(rest: Problem, caps: Caps) -> CKernel:
-    """What follows, of which a thread takes rows as they are made: vectors go along these."""
+    """The kernel of the region after a product. It is called for a few rows at a time, as the product
+    makes them, so its vectors go along rows.
+    """
     assert isinstance(rest.op, Region)
     along = replace(caps.tuning, nests=replace(caps.tuning.nests, rows=0))
     return c_kernel(rest.op, rest.placed(rest.op.graph), replace(caps, tuning=along))

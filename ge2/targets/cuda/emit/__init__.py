@@ -580,8 +580,8 @@ def is_beside_one(w: Work, readers: Mapping[Held, Sequence[Work]]) -> bool:
     )
 
 
-def turns(works: Iterable[Work], homes: Mapping[Held, Home]) -> dict[Work, Work]:
-    """Sines and cosines of one angle in one loop, by the first of the two: an angle is reduced once."""
+def sincos_pairs(works: Iterable[Work], homes: Mapping[Held, Home]) -> dict[Work, Work]:
+    """The sine and the cosine of one angle in one loop: for each of the two, the one that comes first."""
     found, first = dict[Work, Work](), dict[tuple[Held, int], Work]()
     for w in works:
         if name_of(w) not in ("sin", "cos") or w.y is None or w.y.dtype not in (FLOAT32, FLOAT64):

@@ -30,7 +30,7 @@ from ge2.targets.cuda.emit import (
     is_rounding,
     name_of,
     number_of,
-    turns,
+    sincos_pairs,
     words,
 )
 from ge2.targets.cuda.emit.words import (
@@ -133,7 +133,7 @@ class Statements:
         self.makers = {w.y: w for w in root.everything() if w.y is not None}
         self.readers = self.read_by()
         self.roots = divided_by(self.readers, self.makers, self.homes)
-        self.turns = turns(root.everything(), self.homes)
+        self.pairs = sincos_pairs(root.everything(), self.homes)
         self.products = self.summed()
         self.rounded = self.only_stored()
         self.helpers: dict[str, None] = {}  # of users' expressions
@@ -180,21 +180,22 @@ class Statements:
         if w.y in self.roots:
             root = f"ge2_root_f32({self.operand(w.xs[0])})"
             return Text(f"const ge2_root {label(w.y.name)} = {root};", comment)
-        if w in self.turns and not self.brief:
-            return Text(self.turned(w, self.turns[w]), comment)
+        if w in self.pairs and not self.brief:
+            return Text(self.sincos(w, self.pairs[w]), comment)
         home, code = self.homes[w.y], self.computed(w)
         if home.dims:
             return Text(f"{self.kept(w.y, home)} = {code};", comment)
         return Text(f"const {HELD[w.y.dtype]} {label(w.y.name)} = {code};", comment)
 
-    def turned(self, w: Work, first: Work) -> str:
-        """The sine or the cosine of an angle; the first of them makes both."""
+    def sincos(self, w: Work, first: Work) -> str:
+        """A sine or a cosine of a pair: the first of them computes both, the other takes its own."""
         assert w.y is not None and first.y is not None
-        both = f"{label(first.y.name)}_both"
+        both = f"{label(first.y.name)}_sincos"
         code = f"const {HELD[w.y.dtype]} {label(w.y.name)} = {both}.{name_of(w)};"
         if w is not first:
             return code
-        return f"const auto {both} = ge2_turn_{SUFFIX[w.y.dtype]}({self.operand(w.xs[0])}); {code}"
+        made = f"ge2_sincos_{SUFFIX[w.y.dtype]}({self.operand(w.xs[0])})"
+        return f"const auto {both} = {made}; {code}"
 
     def summed(self) -> dict[Held, Work]:
         """Products that are only added up: a sum takes each in as it is, and rounds once."""
@@ -525,16 +526,12 @@ class Statements:
         return found.replace(called, BRIEF[called], 1) if self.brief and called in BRIEF else found
 
     def counted(self, w: Work) -> str:
-        """True if an element is the one at a place, as said of how far that is
-        from the first of a pack.
-        """
+        """A condition: an element is the one at a place, by its distance from the first of a pack."""
         away = self.away(w) if self.v else ""
         return away and ("false" if self.apart else f"{away} == (uint32_t){self.v}")
 
     def away(self, w: Work) -> str:
-        """Returns how far a place that elements are compared with is from the first of
-        a pack; "" for other works.
-        """
+        """The distance from the first of a pack to a place that is compared with; "" of other works."""
         eqn, lane = None if w.step is None else w.step.eqn, self.places.lane
         if w.kind != "compute" or eqn is None or eqn.op.name != "eq" or lane < 0:
             return ""

@@ -296,6 +296,7 @@ class How:
 
     @property
     def held(self) -> np.dtype:
+        """The dtype in which a scan accumulates."""
         return state_of(self.op, self.dtype)
 
     @property

@@ -95,8 +95,8 @@ class Sums:
         view = Summing(
             grid.spread(["g", *rows.u], [windows + chunks, *rows.along], self.pack),
             (*split, *self.there(to)), self.adds(), (*split, *self.left(grid, to)), self.pack > 1,
-            self.held, place=place, neutral=self.set(f"sum{self.of}", neutral),
-            part=self.set(part, f"sum{self.of}"), head=self.set(head, f"sum{self.of}"),
+            self.held, place=place, neutral=self.assigned(f"sum{self.of}", neutral),
+            part=self.assigned(part, f"sum{self.of}"), head=self.assigned(head, f"sum{self.of}"),
             clear=cleared, some=read_type(self.dtype, self.pack), reads=self.reads(grid),
         )  # fmt: skip
         what = f"sums of updates of one place, {self.tuning.window} of them one after another"
@@ -113,7 +113,7 @@ class Sums:
         head, part = self.of_window(grid, "heads", "g"), self.of_window(grid, "parts", "w")
         view = Summing(
             grid.spread(["g", *rows.u], [count, *rows.along], self.pack),
-            self.set(f"sum{self.of}", head), (self.added(part),), (*split, *self.left(grid, to)),
+            self.assigned(f"sum{self.of}", head), (self.added(part),), (*split, *self.left(grid, to)),
             self.pack > 1, self.held, place=place,
         )  # fmt: skip
         what, threads = "sums of places over windows", count * rows.length // self.pack
@@ -224,9 +224,9 @@ class Sums:
         to = added(grid.place("x", letters, steps[0]), grid.place("x", rows.u, rows.x_along))
         return letters[0] if len(letters) == 1 else "place", tuple(split), to
 
-    def turns(self, rows: int, most: int) -> int:
-        """How many of so many rows a thread takes one after another: as leave threads for all
-        multiprocessors.
+    def rows_each(self, rows: int, most: int) -> int:
+        """The number of rows that one thread takes in sequence, a power of two up to `most`, so that
+        there are still threads for all multiprocessors.
         """
         chip, threads = self.writes.chip, rows * self.rows.length // self.pack
         many = threads // (chip.multiprocessors * chip.threads)
@@ -235,15 +235,15 @@ class Sums:
     def cleared(
         self, grid: Grid, to: str, split: Sequence[Text], windows: int
     ) -> tuple[int, tuple[Text, ...]]:
-        """How many parts of the places are looked through for those without an update, by threads behind
-        those of windows, and the statements that clear one. None where something is there before, or
-        where rows are so short that all of the result is cleared before.
+        """The number of chunks of places that further threads search for places without an update, and
+        the statements that clear such a place. None are searched in an array that holds values already,
+        or whose rows are short: that is cleared as a whole before.
         """
         rows = self.rows
         if self.fresh and rows.length // self.pack < self.tuning.clearing:
             self.writes.kernels += filling(rows.x, None, rows.of_x, self.writes.chip).kernels
         elif self.fresh:
-            chunk = self.turns(rows.places, self.tuning.cleared)
+            chunk = self.rows_each(rows.places, self.tuning.cleared)
             what = "places that are looked through for those to clear"
             grid.fixed.append(Fixed("CHUNK", chunk, what))
             grid.size("windows", windows)
@@ -273,11 +273,11 @@ class Sums:
     def there(self, to: str) -> tuple[Text, ...]:
         """The sum begins with what is at a place."""
         if self.fresh:
-            return self.set(f"sum{self.of}", number(0, accumulator(self.dtype)))
+            return self.assigned(f"sum{self.of}", number(0, accumulator(self.dtype)))
         if self.pack == 1:
-            return self.set("sum", loaded(f"x[{to}]", self.dtype))
+            return self.assigned("sum", loaded(f"x[{to}]", self.dtype))
         read = Text(f"const auto x_at = ge2_read<PACK, PACK>(x + {to});")
-        return read, *self.set("sum[v]", loaded("x_at.at[v]", self.dtype))
+        return read, *self.assigned("sum[v]", loaded("x_at.at[v]", self.dtype))
 
     def left(self, grid: Grid, to: str) -> tuple[Text, ...]:
         """Leaves the sum at a place."""
@@ -285,7 +285,7 @@ class Sums:
         if self.pack == 1:
             return (Text(f"x[{to}] = {stored('sum', self.dtype)};"),)
         some = Text(f"ge2_some<{STORED[self.dtype]}, PACK> whole;")
-        whole = self.set("whole.at[v]", stored("sum[v]", self.dtype))
+        whole = self.assigned("whole.at[v]", stored("sum[v]", self.dtype))
         return some, *whole, Text(f"ge2_write<PACK, PACK>(x + {to}, whole);")
 
     def grid(self, places: Operand) -> Grid:
@@ -309,8 +309,8 @@ class Sums:
         """A statement for each neighbour."""
         return unrolled("v", "PACK", [Text(code)]) if self.pack > 1 else Text(code)
 
-    def set(self, to: str, value: str) -> tuple[Text, ...]:
-        """A statement for each neighbour: it is of that value now."""
+    def assigned(self, to: str, value: str) -> tuple[Text, ...]:
+        """An assignment, in a loop over the neighbours of a thread."""
         return (self.each(f"{to} = {value};"),)
 
     def added(self, value: str) -> Text:

@@ -133,16 +133,16 @@ GE2_UNARY(erfc, erfcf, erfc)     /* 4, 5* */
 
 /* The sine and the cosine of an angle, which is reduced once for both; their bits are those of each by itself. */
 template <class T>
-struct ge2_both {
+struct ge2_sine_cosine {
     T sin, cos;
 };
-GE2_FN ge2_both<float> ge2_turn_f32(float x) {
-    ge2_both<float> both;
+GE2_FN ge2_sine_cosine<float> ge2_sincos_f32(float x) {
+    ge2_sine_cosine<float> both;
     sincosf(x, &both.sin, &both.cos);
     return both;
 }
-GE2_FN ge2_both<double> ge2_turn_f64(double x) {
-    ge2_both<double> both;
+GE2_FN ge2_sine_cosine<double> ge2_sincos_f64(double x) {
+    ge2_sine_cosine<double> both;
     sincos(x, &both.sin, &both.cos);
     return both;
 }

@@ -57,12 +57,12 @@ def test_they_are_made_together(f: Both, dtype: Any, shape: Any, rng: np.random.
         wanted = f(x, y)
     for a, b in zip(*(v if isinstance(v, tuple) else (v,) for v in (found, wanted)), strict=True):
         np.testing.assert_allclose(np.float64(a), np.float64(b), rtol=near, atol=near * 8)
-    assert ("ge2_turn_f" in text) == (f is not folded)
-    assert text.count("_both.sin") == text.count("_both.cos") == text.count("ge2_turn_f")
+    assert ("ge2_sincos_f" in text) == (f is not folded)
+    assert text.count("_sincos.sin") == text.count("_sincos.cos") == text.count("ge2_sincos_f")
 
 
 @needs_compiler
-def test_angles_that_differ_are_turned_apart() -> None:
+def test_of_angles_that_differ_they_are_made_apart() -> None:
     with config.using(executor="shim"):
         text = ge2.jit(apart).lower(*np.ones((2, 3, 4), np.float32)).as_text("cuda")
-    assert "ge2_sin_f32(" in text and "ge2_cos_f32(" in text and "ge2_turn" not in text
+    assert "ge2_sin_f32(" in text and "ge2_cos_f32(" in text and "ge2_sincos" not in text
