@@ -62,6 +62,7 @@ int graphs, execs, streams, launched, fail_next, fail_after, captures_begun, bus
 int rigid, reads, bodies_run, fail_in;
 int no_early, early_rigid; /* graphs with early launches are refused: 1 the edge, 2 the whole; their patches are */
 int cooperative; /* kernels that ran with all blocks at once */
+int serialized, unserialized; /* kernels launched before the one before them had ended; whether that is refused */
 unsigned shuffle; /* a seed: nodes of a graph run in a random order in which each comes after its needs */
 static unsigned values[1 << 16]; /* of conditional handles */
 #define FIRST 1000 /* handle */
@@ -206,6 +207,23 @@ Status cuLaunchKernel(Function *f, unsigned gx, unsigned gy, unsigned gz, unsign
     if (s && s->capturing) s->graph->nodes[s->graph->count++] = copy(&p, NULL);
     else f->run(params, gx);
     return 0;
+}
+typedef struct {
+    int id;
+    unsigned long long value[8];
+} Attribute;
+typedef struct {
+    unsigned grid[3], block[3], shared;
+    void *stream;
+    Attribute *attributes;
+    unsigned count;
+} Config;
+Status cuLaunchKernelEx(const Config *c, Function *f, void **params, void **extra) {
+    if (c->count != 1 || c->attributes->id != 6 || c->attributes->value[0] != 1) return 1;
+    if (unserialized) return 801; /* CUDA_ERROR_NOT_SUPPORTED */
+    serialized++;
+    return cuLaunchKernel(f, c->grid[0], c->grid[1], c->grid[2], c->block[0], c->block[1], c->block[2], c->shared,
+                          c->stream, params, extra);
 }
 Status cuLaunchCooperativeKernel(Function *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
                                  unsigned bz, unsigned shared, void *stream, void **params) {

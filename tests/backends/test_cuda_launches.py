@@ -166,6 +166,23 @@ def test_kernels_whose_blocks_wait_for_each_other(make, driver, captures):
     assert run.counts[3] == (15 if captures else 0)
 
 
+@pytest.mark.parametrize("refused", [False, True])
+def test_kernels_that_wait_by_themselves_are_launched_early_in_a_stream(driver, make, refused):
+    *one, _ = scaled(driver, (0, 0), (1, 0))
+    other = scaled(driver, (1, 0), (2, 0), 2.0, (0,))
+    run = make(False, arrays=3, nodes=((*one, (False, True)), other))
+    set_(driver, "unserialized", refused)
+    for captured in (0, 1):  # in a graph of somebody else's nothing is
+        set_(driver, "serialized", 0)
+        set_(driver, "busy", captured)
+        x, y, z = array(5), array(0), array(0)
+        run(on_device(x), address(y), address(z), np.float32(3))
+        np.testing.assert_array_equal(z, (x * 3 + 1) * 3 + 2)
+        assert seen(driver, "serialized") == (not captured and not refused)
+    set_(driver, "busy", 0)
+    set_(driver, "unserialized", 0)
+
+
 def test_the_time_of_a_graph_is_counted_and_told(make):
     heard = []
     run, x, rest = (

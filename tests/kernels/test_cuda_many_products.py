@@ -202,3 +202,46 @@ def test_which_are_many() -> None:
     assert [t for t, _ in text_of(bare, 65536, 16, 16)] == [MANY]
     assert [t for t, _ in text_of(bare, 64, 16, 16)] == ["cuda/product/small.cu.jinja"]
     assert MANY not in [t for t, _ in text_of(bare, 16384, 64, 64)]
+
+
+# ------------------------------------------------------------- larger matrices: blocks of tiles have them
+
+
+BLOCKS = "ge2_small_product"
+
+
+@needs_compiler
+@pytest.mark.exhaustive("dtype")
+@pytest.mark.parametrize("dtype", [F32, F64, BF16], ids=str)
+@pytest.mark.parametrize("lead", [(3,), (2, 3)])
+@pytest.mark.parametrize("turn", TURNS)
+def test_blocks_go_on_with_many_larger_products(
+    turn: str, lead: tuple[int, ...], dtype: np.dtype
+) -> None:
+    m, n, k = 37, 18, 40
+    a, b = normal(dtype, *lead, m, k), normal(dtype, *lead, k, n, seed=1)
+    x, bias = normal(dtype, *lead, m, n, seed=2), normal(dtype, *lead, 1, n, seed=3)
+
+    def f(a: Any, b: Any, x: Any, bias: Any) -> Any:
+        h = TURNS[turn](a, b) + bias
+        return np.maximum(h, 0) * x, h > 0
+
+    given = (*turned(turn, a, b), x, bias)
+    executable = compile_graph(ge2.make_jaxpr(f)(*given).graph, device=ShimDevice(EMULATED))
+    assert [BLOCKS in k.source for k in executable.kernels] == [True]
+    y, positive = executable(*given)
+    h = a.astype("f8") @ b.astype("f8") + bias.astype("f8")
+    want = np.maximum(h, 0) * x.astype("f8")
+    np.testing.assert_allclose(y.astype("f8"), want, rtol=0, atol=400 * DIGITS[dtype])
+    assert (positive == (h > 0))[abs(h) > 100 * DIGITS[dtype]].all()
+
+
+@needs_compiler
+def test_blocks_that_take_several_products_each() -> None:
+    """A grid has fewer blocks than there are products: each takes the next when one is stored."""
+    few = replace(EMULATED, grid=(*EMULATED.grid[:1], 2, *EMULATED.grid[2:]))
+    a, b = normal(F32, 7, 40, 33), normal(F32, 7, 33, 40, seed=1)
+    graph = ge2.make_jaxpr(lambda a, b: np.tanh(a @ b))(a, b).graph
+    executable = compile_graph(graph, device=ShimDevice(few))
+    assert [BLOCKS in k.source for k in executable.kernels] == [True]
+    np.testing.assert_allclose(executable(a, b)[0], np.tanh(a @ b), rtol=0, atol=1e-5)

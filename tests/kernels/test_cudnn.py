@@ -166,9 +166,11 @@ def test_sums_in_any_order_are_for_those_who_allow_them(fake: FakeCudnn) -> None
     assert fake.graphs[-1].about["use_deterministic_algorithm"] is False
 
 
-def refusal(function: Attention, xs: list[Any], family: str = OURS) -> str:
+def refusal(
+    function: Attention, xs: list[Any], family: str = OURS, prefer: tuple[str, ...] = ()
+) -> str:
     """The reason why cuDNN does not serve a program."""
-    with config.using(prefer=()):
+    with config.using(prefer=prefer):
         compiled = ge2.jit(lambda *xs: function(*xs))
         choices = compiled.lower(*xs).choices.values()
     found: Iterator[Any] = (c for choice in choices for c in choice.candidates)
@@ -200,7 +202,8 @@ def test_refusals(fake: FakeCudnn, reason: str) -> None:
 
 def test_float32_is_refused(fake: FakeCudnn) -> None:
     function, xs = of(plain, SHAPE, SHAPE, np.dtype("f4"))()
-    assert refusal(function, xs) == "queries, keys, values and result are not of one half type"
+    found = refusal(function, xs, prefer=("-launches, step by step",))
+    assert found == "queries, keys, values and result are not of one half type"
 
 
 def test_without_the_front_end_another_kernel_is_taken(

@@ -11,6 +11,7 @@
 #define STARTED 1         /* CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC: all blocks have said that others may begin */
 #define EARLY 1           /* CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC: who waits is launched then, and waits by itself */
 #define COOPERATIVE 2     /* CU_LAUNCH_ATTRIBUTE_COOPERATIVE */
+#define SERIALIZED_EARLY 6 /* CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION */
 #define CONDITIONAL 13    /* CU_GRAPH_NODE_TYPE_CONDITIONAL */
 #define UNSUPPORTED 801   /* CUDA_ERROR_NOT_SUPPORTED */
 #define IN_CAPTURE 900    /* CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED */
@@ -27,6 +28,20 @@ typedef struct { /* CUDA_KERNEL_NODE_PARAMS_v2 */
     Handle kernel, context;
 } KernelParams;
 _Static_assert(sizeof(KernelParams) == 72, "as in cuda.h");
+
+typedef struct { /* CUlaunchAttribute */
+    int id;
+    uint64_t value[8];
+} Attribute;
+_Static_assert(sizeof(Attribute) == 72 && offsetof(Attribute, value) == 8, "as in cuda.h");
+
+typedef struct { /* CUlaunchConfig */
+    unsigned grid[3], block[3], shared;
+    Handle stream;
+    Attribute *attributes;
+    unsigned count;
+} LaunchConfig;
+_Static_assert(sizeof(LaunchConfig) == 56 && offsetof(LaunchConfig, stream) == 32, "as in cuda.h");
 
 typedef struct { /* CUgraphNodeParams of a conditional node */
     int node, zeros[3];
@@ -83,6 +98,8 @@ static struct {
     Status (*cuGraphExecKernelNodeSetParams_v2)(Handle, Handle, const KernelParams *);
     Status (*cuGraphExecChildGraphNodeSetParams)(Handle, Handle, Handle);
     Status (*cuGraphLaunch)(Handle, Handle);
+    /* NULL where the driver is too old for attributes of launches */
+    Status (*cuLaunchKernelEx)(const LaunchConfig *, Handle, void **, void **);
     /* NULL where the driver is too old for the edges */
     Status (*cuGraphAddDependencies_v2)(Handle, const Handle *, const Handle *, const Edge *, size_t);
     /* NULL where the driver is too old for tensor maps */
@@ -107,7 +124,8 @@ static const struct {
     NAMED(cuGraphAddChildGraphNode), NAMED(cuLaunchCooperativeKernel), NAMED(cuGraphKernelNodeSetAttribute),
     NAMED(cuGraphInstantiateWithFlags), NAMED(cuGraphExecDestroy), NAMED(cuGraphExecKernelNodeSetParams_v2),
     NAMED(cuGraphExecChildGraphNodeSetParams), NAMED(cuGraphLaunch),
-    MAYBE(cuTensorMapEncodeTiled), MAYBE(cuGraphAddDependencies_v2), MAYBE(cuGraphConditionalHandleCreate), MAYBE(cuGraphAddNode_v2),
+    MAYBE(cuTensorMapEncodeTiled), MAYBE(cuLaunchKernelEx), MAYBE(cuGraphAddDependencies_v2),
+    MAYBE(cuGraphConditionalHandleCreate), MAYBE(cuGraphAddNode_v2),
 };
 
 /* Finds the driver's functions; else what is wrong, which the next call changes. */

@@ -41,6 +41,7 @@ typedef struct {
     int handle;           /* of a decision and a choice: which of the run's */
     int type, first_list, lists;
     int together; /* whether the blocks of a kernel wait for each other: all of them are on the GPU at once */
+    int awaits;   /* whether a kernel waits by itself until those before it have ended */
     PyObject *name;
 } Node;
 
@@ -96,6 +97,8 @@ typedef struct {
     size_t *number_at, number_bytes;
     Graph graph[GRAPHS];
     int graphs, captures;
+    int awaiting;   /* whether a kernel waits by itself for those before it */
+    int in_capture; /* whether a call becomes part of somebody else's graph */
     int rigid; /* whether the driver refuses to patch what is in a choice's list */
     unsigned long long calls, launched, patched, remade;
     Handle context, apart; /* a stream of its own, on which libraries are captured */
@@ -268,12 +271,25 @@ static int failed_call(Run *me, Status status, const Called *called, Py_ssize_t 
     return -1;
 }
 
-static Status launch_kernel(const Node *node, Handle stream) {
+/* A kernel that waits by itself is launched while the one before it in the stream runs, so that its blocks are there when
+ * that one ends. In a graph of somebody else's that would be an edge of which they know nothing. */
+static Status launch_early(const KernelParams *k, Handle stream) {
+    const unsigned *g = k->grid, *b = k->block;
+    Attribute allowed = {.id = SERIALIZED_EARLY, .value = {1}};
+    LaunchConfig config = {.grid = {g[0], g[1], g[2]}, .block = {b[0], b[1], b[2]}, .shared = k->shared,
+                           .stream = stream, .attributes = &allowed, .count = 1};
+    return cuda.cuLaunchKernelEx(&config, k->function, k->params, NULL);
+}
+
+static Status launch_kernel(const Run *me, const Node *node, Handle stream) {
     const KernelParams *k = &node->kernel;
     const unsigned *g = k->grid, *b = k->block;
     if (node->together)
         return cuda.cuLaunchCooperativeKernel(k->function, g[0], g[1], g[2], b[0], b[1], b[2], k->shared, stream,
                                               k->params);
+    Status status = UNSUPPORTED;
+    if (node->awaits && !me->in_capture && cuda.cuLaunchKernelEx) status = launch_early(k, stream);
+    if (status != UNSUPPORTED) return status;
     return cuda.cuLaunchKernel(k->function, g[0], g[1], g[2], b[0], b[1], b[2], k->shared, stream, k->params, NULL);
 }
 
@@ -287,7 +303,7 @@ static int launch_node(Run *me, Py_ssize_t i, Handle stream) {
         const Called *bad = call_library(me, node, stream, &status);
         return bad ? failed_call(me, status, bad, i) : 0;
     }
-    status = launch_kernel(node, stream);
+    status = launch_kernel(me, node, stream);
     return status ? failed(me, status, "cuLaunchKernel", i) : 0;
 }
 
@@ -417,8 +433,9 @@ static Py_ssize_t first_choice(const Run *me) {
 
 static int launch(Run *me, Handle stream) {
     int busy = 0, ready = me->captures && me->calls >= PATIENCE;
-    Status status = ready || me->handles ? cuda.cuStreamIsCapturing(stream, &busy) : 0;
+    Status status = ready || me->handles || me->awaiting ? cuda.cuStreamIsCapturing(stream, &busy) : 0;
     if (status) return failed(me, status, "cuStreamIsCapturing", -1);
+    me->in_capture = busy;
     if (busy && me->handles) return failed(me, IN_CAPTURE, "what the host decides", first_choice(me));
     if (busy || !ready) return launch_each(me, stream); /* of somebody else's graph these are part */
     Graph *graph = suitable(me);
@@ -518,7 +535,7 @@ static PyObject *whole(PyObject *self, void *unused) {
 static PyObject *early(PyObject *self, void *unused) {
     Run *me = (Run *)self;
     long found = 0;
-    for (Py_ssize_t i = 0; i < me->count && !me->whole; i++) found += me->node[i].early;
+    for (Py_ssize_t i = 0; i < me->count && me->captures && !me->whole; i++) found += me->node[i].early;
     return PyLong_FromLong(found);
 }
 

@@ -117,8 +117,8 @@ static int read_calls(Run *me, Node *node, PyObject *given, int *slots, int *cal
     return 0;
 }
 
-/* What a decision and a choice have besides: (handle), or (handle, type, first list, number of lists); anything at all
- * for a kernel whose blocks wait for each other. */
+/* What a decision and a choice have besides: (handle), or (handle, type, first list, number of lists); a kernel whether
+ * its blocks wait for each other, and whether it waits by itself for those before it. */
 static int read_about(Run *me, Py_ssize_t i, PyObject *about, Py_ssize_t params) {
     Node *node = &me->node[i];
     int choice = node->kind == CHOICE;
@@ -126,7 +126,8 @@ static int read_about(Run *me, Py_ssize_t i, PyObject *about, Py_ssize_t params)
         PyErr_SetString(PyExc_ValueError, "a launch of no known kind");
         return -1;
     }
-    node->together = node->kind == KERNEL && PyTuple_GET_SIZE(about) > 0;
+    if (node->kind == KERNEL && !PyArg_ParseTuple(about, "|pp", &node->together, &node->awaits)) return -1;
+    me->awaiting |= node->awaits;
     if (node->kind < DECISION) return 0;
     if (!(choice ? PyArg_ParseTuple(about, "iiii", &node->handle, &node->type, &node->first_list, &node->lists)
                  : PyArg_ParseTuple(about, "i", &node->handle)))

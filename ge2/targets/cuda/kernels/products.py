@@ -494,10 +494,9 @@ class CudaSmallContraction(Cuda):
             return "an operand that is made has no neighbours"
         strides = lies[a].strides, lies[b].strides, tight(y.shape, range(y.ndim))
         axes = contraction(dot, a.type, b.type, strides)
-        if many:
-            return why_not_many(problem, a.type, y, axes, caps)
-        rounded = precision(dot) is not None
-        return why_not_small(axes, a.type.dtype, y.dtype, rounded, caps.limits)
+        if many and not why_not_many(problem, a.type, y, axes, caps):
+            return ""
+        return why_not_small(axes, a.type.dtype, y.dtype, precision(dot) is not None, caps.limits)
 
     def is_ranked(self, problem: Problem, caps: Caps | None) -> bool:
         """True if operands are made as they are read, which may cost more than to make them before."""
@@ -518,7 +517,8 @@ class CudaSmallContraction(Cuda):
         lie = factors[0].strides, factors[1].strides, result.strides
         axes, placed = contraction(op.dot, a, b, lie), (*factors, result)
         small = Small(axes, placed, a.dtype, y.type.dtype, chip, NAMES)
-        if axes.batches or op.dot.beside != ((), ()):
+        many = op.dot.beside != ((), ())
+        if many and not why_not_many(problem, a, y.type, axes, caps):
             kernel = ManyRegion(small, op.region, y, operands, chip).kernel()
         else:
             made = prologues_of(op, chip)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar, final
 
@@ -38,6 +38,7 @@ from ge2.targets.cuda.kernels.generated import Cuda
 from ge2.targets.cuda.kernels.libraries import BlasEpilogue
 from ge2.targets.cuda.kernels.products import (
     HOPPER,
+    CudaSmallProduct,
     has_astray,
     is_longest,
     library_seconds,
@@ -486,7 +487,9 @@ class Apart(Cuda):
                 return None
             return one_by_one(op, tuning.launches.recorded, tuning.persistent, self.steps)
         if isinstance(op, FusedAttention | FusedBackward):
-            return sum(product_and_rest(e, caps) for e in op.jaxpr.eqns)
+            products = ((e.op, e) for e in op.jaxpr.eqns if isinstance(e.op, DotGeneral))
+            once = {(dot.beside, dot.contract, e.inputs): e for dot, e in products}
+            return sum(product_and_rest(e, caps) for e in once.values())
         if not is_contraction(op):
             return caps.speed.of(problem)
         return step_by_step(problem, caps)
@@ -512,15 +515,19 @@ class OneByOne(Apart):
         given = problem.placed(op.graph)
         first, second = op.products
         (y,) = first.outs
-
-        def operand(role: str, i: int, a: Atom) -> Operand:
-            found = given.get(a) if isinstance(a, Var) else None
-            return found or Operand(role, i, plain(a.type.shape).strides)
-
-        eqns = first, of_steps((second, op.rest))
-        problems = [Problem.of(e, problem.target, operand) for e in eqns]
+        problems = [problem_of(e, given) for e in (first, of_steps((second, op.rest)))]
         kept = y.type.nbytes / caps.speed.moved if op.places[0] in op.kept else 0.0
         return sum(quickest(each, caps) for each in problems) - kept
+
+
+def problem_of(eqn: Eqn, given: Mapping[Var, Operand]) -> Problem:
+    """The problem of an equation whose arrays lie as is given, and in C order where nothing is."""
+
+    def operand(role: str, i: int, a: Atom) -> Operand:
+        found = given.get(a) if isinstance(a, Var) else None
+        return found or Operand(role, i, plain(a.type.shape).strides)
+
+    return Problem.of(eqn, "cuda", operand)
 
 
 def quickest(problem: Problem, caps: Caps) -> float:
@@ -547,11 +554,12 @@ def timed(family: OnTensorCores, problem: Problem, caps: Caps) -> Iterator[float
 
 
 def product_and_rest(eqn: Eqn, caps: Caps) -> float:
-    """The library's product; and its largest array, which a region writes or reads: half of one that
-    does both.
+    """A product by the library, or by a kernel for small ones; and its largest array, which a region
+    writes or reads: half of one that does both.
     """
-    if not isinstance(eqn.op, DotGeneral):
-        return 0.0
+    problem, small = problem_of(eqn, {}), CudaSmallProduct()
+    served = not small.refuses(problem, caps)
+    alone = small.seconds(problem, Variant(), caps) if served else library_seconds(problem, caps)
     largest = max(a.type.nbytes for a in (*eqn.inputs, *eqn.outs))
     moved = caps.speed.cached if largest < caps.speed.cache else caps.speed.moved
-    return library_seconds(Problem.of(eqn, "cuda"), caps) + caps.speed.launch / 2 + largest / moved
+    return alone + caps.speed.launch / 2 + largest / moved

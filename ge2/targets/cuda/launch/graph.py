@@ -84,7 +84,8 @@ class Nodes:
 
     `decider`: the driver's handle of the kernel `ge2_decide`. Where the driver has no `switches`, a
     branch is a choice for each of its lists. `early`: of two kernels the second, which waits by
-    itself, need not be launched after the first has ended, which lets it: that is told as ~n.
+    itself, need not be launched after the first has ended, which lets it: that is told as ~n. One
+    that is first of a list, or not in a graph, need not wait for what is before it in the stream.
     """
 
     def __init__(self, work: LaunchList, decider: int, switches: bool, early: bool = False) -> None:
@@ -129,7 +130,7 @@ class Nodes:
             return self.node(CALL, 0, (ONE, ONE, 0, self.functions(item)), needs, item)
         grid, block = ((*size, 1, 1)[:3] for size in (item.grid, item.block))
         parts = grid, block, item.shared, tuple(map(self.parameter, item.arguments))
-        about = (1,) if item.cooperative else ()
+        about = item.cooperative, self.early and item.pdl_wait
         return self.node(KERNEL, item.function.ptr, parts, needs, item, *about)
 
     def node(
@@ -361,7 +362,7 @@ def run_of(made: Any, device: CudaDevice, work: LaunchList) -> Run:
         and (choices or gains(work.launches, device.limits.tuning.launches.few))
     )
     captured = work.captured and pays
-    early = captured and config.overlap and any(map(waits_itself, work.launches)) and device.early
+    early = config.overlap and any(map(waits_itself, work.launches)) and device.early
     nodes = Nodes(
         work, device.decider if choices and captured else 0, not choices or device.switches, early
     )

@@ -97,6 +97,8 @@ class SmallView:
     a: Lines
     b: Lines
     lifts: tuple[str, str]
+    row: str = "i"
+    column: str = "j"
     y: str = ""
     written: str = ""
     batch: tuple[Text, ...] = ()
@@ -343,10 +345,10 @@ class SmallRegion:
         before, after = self.read_before(), lanes.inside(lanes.root)
         small.declare("ab")
         small.extents()
-        view = small.product({"a": "", "b": ""})
+        places, batch, row, column = self.batches()
         view = replace(
-            view, before=tuple(before), rounded=tuple(self.rounded()), after=tuple(after),
-            made=small.made,
+            small.product(places), batch=tuple(batch), row=row, column=column, before=tuple(before),
+            rounded=tuple(self.rounded()), after=tuple(after), made=small.made,
         )  # fmt: skip
         more = {a.name: a for each in self.made for a in each.arguments}
         arguments = {**small.arguments, **lanes.places.arguments, **more}
@@ -356,6 +358,19 @@ class SmallRegion:
             small.grid, (fixed,), small.shared, 1 + len(problem.region.graph.eqns), self.helpers,
             resident=2, template="cuda/product/region.cu.jinja", view=view,
         )  # fmt: skip
+
+    def batches(self) -> tuple[dict[str, str], list[Text], str, str]:
+        """Returns where product `z` begins in both factors, the statements that tell its place along
+        each axis, and what the row and the column of an element are called.
+        """
+        places, lines = {"a": "", "b": ""}, list[Text]()
+        *outer, row, column = self.lanes.kept
+        if outer:
+            self.small.size("n_batches", self.small.count)
+            places, lines = self.small.batch("ab")
+            lines += map(Text, self.lanes.places.split("z", outer))
+        letters = self.lanes.places.letters
+        return places, lines, letters[row], letters[column]
 
     @property
     def text(self) -> str:
@@ -411,7 +426,7 @@ class ManyView:
     a: Lines
     b: Lines
     lifts: tuple[str, str]
-    batch: tuple[Text, ...]
+    batch: tuple[Text, ...] = ()
     row: str = "i"
     column: str = "j"
     y: str = ""
@@ -436,21 +451,20 @@ class Many:
         """The kernel of the products alone."""
         small = self.small
         small.declare()
-        view, places = self.view("aby")
+        small.size("n_batches", small.count)
+        places, batch = small.batch()
         y = small.term("y", small.rows, "i", "row") + small.term("y", small.columns, "j", "column")
         y = f"{places['y']}{y}".removeprefix(" + ") or "0"
-        view = replace(view, y=y, written=small.written("totals[n]"))
+        written = small.written("totals[n]")
+        view = replace(self.sums(places), batch=tuple(batch), y=y, written=written)
         text = f"{small.dtype.name}: y[row, column] = sum of a[row, k] * b[k, column] over k"
         return self.made("small product", text, view)
 
-    def view(self, roles: str) -> tuple[ManyView, dict[str, str]]:
-        """The sums of the products, and where one begins in each array of these roles."""
+    def sums(self, places: dict[str, str]) -> ManyView:
+        """The sums of a product that begins at these places of the factors."""
         small = self.small
-        small.size("n_batches", small.count)
-        places, batch = small.batch(roles)
         a, b = small.lines("a", places, "row"), small.lines("b", places, "column")
-        held = HELD[small.wide]
-        return ManyView(held, small.whole, a, b, small.lifts, tuple(batch)), places
+        return ManyView(HELD[small.wide], small.whole, a, b, small.lifts)
 
     def made(
         self,
@@ -501,12 +515,9 @@ class ManyRegion:
         after = lanes.inside(lanes.root, 8)
         small.declare("ab")
         many = Many(small)
-        view, _ = many.view("ab")
-        *outer, row, column = lanes.kept
-        letters = lanes.places.letters
-        split = [Text(each) for each in lanes.places.split("z", outer)]
+        places, batch, row, column = region.batches()
         view = replace(
-            view, batch=(*view.batch, *split), row=letters[row], column=letters[column],
+            many.sums(places), batch=tuple(batch), row=row, column=column,
             rounded=tuple(region.rounded()), after=tuple(after),
         )  # fmt: skip
         small.arguments.update(lanes.places.arguments)
