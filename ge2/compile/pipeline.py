@@ -129,6 +129,15 @@ def gated_products(graph: Graph, context: Context) -> Graph:
     return gated_products(graph, context)
 
 
+def split_sums(graph: Graph, context: Context) -> Graph:
+    """Products of few elements and long sums are batches of parts, and their sum."""
+    if not any(isinstance(e.op, DotGeneral) for e in graph.eqns):
+        return graph
+    from ge2.compile.rewrites.products import split_sums
+
+    return split_sums(graph, context)
+
+
 def narrow_operands(graph: Graph, context: Context) -> Graph:
     """Products of operands that are narrow numbers made wide are products of those."""
     if not any(isinstance(e.op, DotGeneral) for e in graph.eqns):
@@ -197,9 +206,9 @@ PIPELINES: Final[dict[str, tuple[Pass, ...]]] = {
         *FIRST, sorted_reads, few_ranks, order_statistics, online_sums, narrow_operands, half_results, fp8_products,
         unpadded_updates, written_windows, same_axes, recompute, tiny_products, mirrored, short_sums, joined_products,
         shared_orders, roll, whole, stack, stack_all, products_outside, sums_after, scans_of_slices, slices_first,
-        gated_products, join_scatters, sums_of_zeros, repeated_updates, products_to_sums, fuse, split_live_ranges,
-        contractions, indexed, drawn, resident, moves_inside, rows_inside, small_turned, results_together,
-        constants_late, reads_first, with_copies, results_apart, views_first,
+        gated_products, join_scatters, sums_of_zeros, repeated_updates, products_to_sums, split_sums, fuse,
+        split_live_ranges, contractions, indexed, drawn, resident, moves_inside, rows_inside, small_turned,
+        results_together, constants_late, reads_first, with_copies, results_apart, views_first,
     ),
 }
 
@@ -215,8 +224,9 @@ LIMITED: Final[dict[str, tuple[Pass, ...]]] = {
     "cuda": (
         sorted_reads, few_ranks, order_statistics, online_sums, narrow_operands, half_results, fp8_products,
         unpadded_updates, written_windows, tiny_products, mirrored, short_sums, shared_orders, whole, stack,
-        scans_of_slices, slices_first, join_scatters, sums_of_zeros, repeated_updates, products_to_sums, fuse,
-        indexed, drawn, resident, moves_inside, rows_inside, constants_late, reads_first, with_copies, views_first,
+        scans_of_slices, slices_first, join_scatters, sums_of_zeros, repeated_updates, products_to_sums, split_sums,
+        fuse, indexed, drawn, resident, moves_inside, rows_inside, constants_late, reads_first, with_copies,
+        views_first,
     ),
 }
 # fmt: on

@@ -220,10 +220,23 @@ class ProductsToSums:
     smallest: int = 1 << 14
     few: int = 400  # elements of a result at most, of sums that are long:
     long: int = 2048  # which have so many terms,
-    most: int = 1 << 28  # and are so many terms in all at most, as each is read by many threads
+    # and are so many terms in all at most, as each is read by many threads; of float64 fewer
+    most: int = 1 << 26
+    most_double: int = 1 << 24
     columns: int = 4  # that are multiplied one by one, at most, by a matrix that is
     large: int = 1 << 18  # of so many elements, and in sums of
     terms: int = 64  # so many terms, at least
+
+
+@final
+@record
+class SplitSums:
+    """Products of few elements, whose long sums a GPU's library computes in parts."""
+
+    sides: int = 32  # rows and columns of a result at most
+    terms: int = 1 << 15  # of a sum, at least
+    part: int = 512  # terms of a part, about
+    parts: int = 1024  # of a sum, at most
 
 
 @final
@@ -278,6 +291,7 @@ class Tuning:
     thin_products: TinyProducts = TinyProducts(large=2, smallest=4096)
     short_sums: ShortSums = ShortSums()
     products_to_sums: ProductsToSums = ProductsToSums()
+    split_sums: SplitSums = SplitSums()
     products_outside: ProductsOutside = ProductsOutside()
     returned: int = 1 << 16
     columns: int = 1024

@@ -75,7 +75,7 @@ def is_sum(eqn: Eqn, tuning: ProductsToSums) -> bool:
     if whole or a.dtype in HALF or op.precision in ("tf32", "bf16"):
         return False  # tensor cores are for such
     few = result <= tuning.few and terms >= tuning.long
-    return few and result * terms <= tuning.most
+    return few and result * terms <= (tuning.most_double if a.dtype == FLOAT64 else tuning.most)
 
 
 def with_few_columns(graph: Graph, tuning: ProductsToSums) -> Graph:

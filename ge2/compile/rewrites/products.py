@@ -9,16 +9,28 @@ from dataclasses import replace
 
 import numpy as np
 
-from ge2.base.arrays import BFLOAT16, BYTES, FLOAT16, FLOAT32, FP8, HALF, INT32, INTEGERS
+from ge2.base.arrays import (
+    BFLOAT16,
+    BYTES,
+    FLOAT16,
+    FLOAT32,
+    FLOAT64,
+    FP8,
+    HALF,
+    INT32,
+    INTEGERS,
+)
+from ge2.base.source import Source
 from ge2.compile.contractions import Contractions, on_gpu, together
 from ge2.ir import Atom, Dims, Eqn, Graph, Var, applied, makers_of, renamed
 from ge2.ir.graph import without_dead_code
 from ge2.ops.dot import DotGeneral
-from ge2.ops.elementwise import DIV, MUL, ConvertElementType
+from ge2.ops.elementwise import ADD, DIV, MUL, ConvertElementType
 from ge2.ops.graphs.region import Region, readers_of
 from ge2.ops.pointlike import Pointlike
-from ge2.ops.shape import BroadcastInDim, Slice
-from ge2.passes.context import Context
+from ge2.ops.reduce import ReduceSum
+from ge2.ops.shape import BroadcastInDim, Reshape, Slice
+from ge2.passes.context import Context, SplitSums
 from ge2.passes.simplify import Sweep
 from ge2.passes.slices import pushed, slices_of
 from ge2.targets.cuda.kernels.products import no_fp8, no_groups_fp8
@@ -108,6 +120,85 @@ def made_of(values: Iterable[Var], readers: Readers) -> set[Var]:
                 waiting += [y for y in e.outs if y not in found]
                 found.update(e.outs)
     return found
+
+
+# -------- Products of few elements and long sums are products of parts, side by side, and their sum.
+# x[n,k] y[n,m] over n -> reduce_sum[axes=(0,)] of (x[p,n/p,k] y[p,n/p,m] over n/p, beside p)
+# A result of few elements is one tile of a library's kernel, and one multiprocessor's: libraries that split
+# such sums do it in few parts. As a batch all of the GPU has some. The order of sums is fixed by the sizes.
+
+
+def split_sums(graph: Graph, context: Context) -> Graph:
+    """The graph with batches of parts, and sums over them, in place of such products."""
+    tuning = context.tuning.split_sums
+    found = {id(e) for e in graph.eqns if is_long(e, tuning)}
+    if not found:
+        return graph
+    eqns = [new for e in graph.eqns for new in (in_parts(e, tuning) if id(e) in found else (e,))]
+    return replace(graph, eqns=tuple(eqns))
+
+
+def is_long(eqn: Eqn, tuning: SplitSums) -> bool:
+    """True of a product of two matrices, of long sums that no tensor cores add up, for few elements."""
+    op = eqn.op
+    if not isinstance(op, DotGeneral) or op.beside[0] or len(op.contract[0]) != 1:
+        return False
+    if op.precision not in (None, "highest"):
+        return False
+    types = tuple(x.type for x in (*eqn.inputs, *eqn.outs))
+    if {t.dtype for t in types} not in ({FLOAT32}, {FLOAT64}) or any(t.ndim != 2 for t in types):
+        return False
+    sides = eqn.outs[0].type.shape
+    return 1 < min(sides) <= max(sides) <= tuning.sides and sums_of(eqn) >= tuning.terms
+
+
+def sums_of(eqn: Eqn) -> int:
+    """The terms of a sum of a product over one axis."""
+    op = eqn.op
+    assert isinstance(op, DotGeneral)
+    return eqn.inputs[0].type.shape[op.contract[0][0]]
+
+
+def in_parts(eqn: Eqn, tuning: SplitSums) -> list[Eqn]:
+    """The product of parts of equal length, its sum, and what is left if no such parts are all terms."""
+    made, terms, source = list[Eqn](), sums_of(eqn), eqn.source
+    wanted = min(max(terms // tuning.part, 2), tuning.parts)
+    fit = [n for n in range(max(wanted // 2, 2), 2 * wanted) if terms % n == 0]
+    parts = min(fit, key=lambda n: abs(n - wanted), default=wanted)
+    length = terms // parts
+    whole = [cut(made, x, a, 0, parts * length, source) for x, a in factors_of(eqn)]
+    sides = [
+        applied(made, Reshape((*x.type.shape[:a], parts, length, *x.type.shape[a + 1 :])), x, source=source)
+        for x, (_, a) in zip(whole, factors_of(eqn), strict=True)
+    ]  # fmt: skip
+    op = eqn.op
+    assert isinstance(op, DotGeneral)
+    (first,), (second,) = op.contract
+    beside = replace(op, beside=((first,), (second,)), contract=((first + 1,), (second + 1,)))
+    products = applied(made, beside, *sides, source=source)
+    if parts * length == terms:
+        return [*made, Eqn(ReduceSum((0,)), (products,), eqn.outs, source)]
+    total = applied(made, ReduceSum((0,)), products, source=source)
+    rest = [cut(made, x, a, parts * length, terms, source) for x, a in factors_of(eqn)]
+    left = applied(made, op, *rest, source=source)
+    return [*made, Eqn(ADD, (total, left), eqn.outs, source)]
+
+
+def factors_of(eqn: Eqn) -> list[tuple[Atom, int]]:
+    """The factors of a product over one axis, each with that axis."""
+    op = eqn.op
+    assert isinstance(op, DotGeneral)
+    return [(x, axis) for x, (axis,) in zip(eqn.inputs, op.contract, strict=True)]
+
+
+def cut(made: list[Eqn], x: Atom, axis: int, start: int, stop: int, source: Source | None) -> Atom:
+    """A part of an array along an axis; the array if it is all."""
+    shape = x.type.shape
+    if (start, stop) == (0, shape[axis]):
+        return x
+    bounds = [(start, stop) if a == axis else (0, n) for a, n in enumerate(shape)]
+    starts, stops = zip(*bounds, strict=True)
+    return applied(made, Slice(starts, stops, (1,) * len(shape)), x, source=source)
 
 
 def parts(eqn: Eqn, outs: Sequence[Var]) -> tuple[list[Eqn], list[Eqn]]:
