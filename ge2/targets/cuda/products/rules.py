@@ -15,7 +15,7 @@ from ge2.ops.graphs.contraction import is_contraction
 from ge2.targets.cuda.device import Caps
 from ge2.targets.cuda.limits import WARP, Limits
 from ge2.targets.cuda.products import SIDE, Contraction
-from ge2.targets.cuda.products.small import threads_of, unfit
+from ge2.targets.cuda.products.small import pack_of, threads_of, unfit
 
 # -------- Which matrix products are done by a kernel of ours, and not by the library: the rule, in
 # one place.
@@ -90,13 +90,13 @@ def many_seconds(problem: Problem, axes: Contraction, caps: Caps) -> float:
     """
     limits, (rows, columns, sums, batches) = caps.limits, sizes(axes)
     tuning = limits.tuning.products
-    warps = threads_of(rows, columns, batches, tuning.rows) / WARP
-    double = any(t.dtype == FLOAT64 for t in problem.inputs)
-    slower = max(limits.double, 2) if double else 1
-    # of four terms a thread has a load for each row and each term; a multiprocessor has a load in a
-    # clock, and four warps' sums
-    lines = min(rows, tuning.rows)
-    loads, added = sums * (lines + 4) / 4 + lines, sums * lines * slower / 4
+    wide = FLOAT64 if any(t.dtype == FLOAT64 for t in problem.inputs) else FLOAT32
+    pack, lines = pack_of(columns, wide), min(rows, tuning.rows)
+    warps = threads_of(rows, columns, batches, lines, pack) / WARP
+    slower = max(limits.double, 2) if wide == FLOAT64 else 1
+    # of four terms a thread has a load for each row, and four for its columns; a multiprocessor has a load
+    # in a clock, and four warps' sums
+    loads, added = sums * (lines + 4) / 4 + lines, sums * lines * pack * slower / 4
     busy = warps * max(loads, added) / limits.multiprocessors / limits.clock
     speed, moved = caps.speed, bytes_of(problem)
     memory = moved / (speed.cached if moved < speed.cache else speed.moved)

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import final
 
+import numpy as np
+
 from ge2.base.arrays import BOOL, COMPLEX, FLOAT32, FLOAT64, FLOATS, HALF, accumulator
 from ge2.base.record import record
 from ge2.codegen.text import Operand, Text
@@ -327,6 +329,7 @@ class SmallRegion:
         operands: Mapping[Var, Operand],
         chip: Chip,
         made: tuple[Prologue, ...] = (),
+        pack: int = 1,
     ) -> None:
         self.small, self.made = small, made
         small.made = tuple(each.made for each in made)
@@ -337,7 +340,7 @@ class SmallRegion:
         lies = Operand("in", 0, apart(product.type.shape))
         self.problem = Problem(region, {**operands, product: lies})
         lane = product.type.ndim - 1
-        self.lanes = Lanes(self.problem, frozenset(), chip, lane=lane, pack=1)
+        self.lanes = Lanes(self.problem, frozenset(), chip, lane=lane, pack=pack)
         self.product = next(p for p in self.problem.axes.strides if p.var is product)
 
     def kernel(self) -> CudaKernel:
@@ -400,13 +403,13 @@ class SmallRegion:
         said.widened.add(self.product)  # it never was stored
         return found
 
-    def rounded(self) -> list[Text]:
+    def rounded(self, total: str = "total") -> list[Text]:
         """The product as it would be, had it been stored."""
         dtype = self.product.var.type.dtype
         if dtype not in HALF:
             return []
-        short = SUFFIX[dtype]
-        return [Text(f"total = ge2_cast_{short}_f32(ge2_cast_f32_{short}(total));")]
+        short, each = SUFFIX[dtype], "for (int v = 0; v < PACK; v++) " if "[v]" in total else ""
+        return [Text(f"{each}{total} = ge2_cast_{short}_f32(ge2_cast_f32_{short}({total}));")]
 
 
 # -------- Many products of matrices so small that a thread has whole sums, and the work on their
@@ -429,15 +432,19 @@ class ManyView:
     batch: tuple[Text, ...] = ()
     row: str = "i"
     column: str = "j"
-    y: str = ""
-    written: str = ""
+    stores: tuple[Text, ...] = ()
     rounded: tuple[Text, ...] = ()
     after: tuple[Stage, ...] = ()
 
 
-def threads_of(rows: int, columns: int, count: int, lines: int) -> int:
-    """Threads that `count` products have, of which each has `lines` rows of a column, at most."""
-    return count * columns * -(-rows // min(rows, lines))
+def pack_of(columns: int, dtype: np.dtype) -> int:
+    """Columns that a thread has of matrices of so many, whose sums are of a dtype."""
+    return math.gcd(columns, WIDEST // dtype.itemsize)
+
+
+def threads_of(rows: int, columns: int, count: int, lines: int, pack: int) -> int:
+    """Threads that `count` products have, of which each has `lines` rows of `pack` columns, at most."""
+    return count * (columns // pack) * -(-rows // min(rows, lines))
 
 
 @final
@@ -445,7 +452,7 @@ class Many:
     """Products as `Small` has them, each by threads of its own."""
 
     def __init__(self, small: Small) -> None:
-        self.small = small
+        self.small, self.pack = small, pack_of(small.columns.size, small.wide)
 
     def kernel(self) -> CudaKernel:
         """The kernel of the products alone."""
@@ -453,12 +460,28 @@ class Many:
         small.declare()
         small.size("n_batches", small.count)
         places, batch = small.batch()
-        y = small.term("y", small.rows, "i", "row") + small.term("y", small.columns, "j", "column")
-        y = f"{places['y']}{y}".removeprefix(" + ") or "0"
-        written = small.written("totals[n]")
-        view = replace(self.sums(places), batch=tuple(batch), y=y, written=written)
+        view = replace(self.sums(places), batch=tuple(batch), stores=self.stores(places["y"]))
         text = f"{small.dtype.name}: y[row, column] = sum of a[row, k] * b[k, column] over k"
         return self.made("small product", text, view)
+
+    def stores(self, place: str) -> tuple[Text, ...]:
+        """The statements that store a thread's elements of a row, side by side at once."""
+        small, pack = self.small, self.pack
+        y = place + small.term("y", small.rows, "i", "row")
+        steps = [x.y for x in (small.rows, *small.batches)]
+        operand, stored = small.operands[2], STORED[small.out]
+        wide = math.gcd(pack, operand.offset, operand.loose, *steps) if small.columns.y == 1 else 1
+        column = small.term("y", small.columns, "(j + v)", "column")
+        to = f"{y}{column}".removeprefix(" + ") or "0"
+        if wide < pack:
+            each = f"y[{to}] = {small.written('total.at[v]')};"
+            return (Text(f"for (int v = 0; v < PACK; v++) {each}"),)
+        first = f"{y} + j".removeprefix(" + ")
+        return (
+            Text(f"ge2_some<{stored}, PACK> y_at;"),
+            Text(f"for (int v = 0; v < PACK; v++) y_at.at[v] = {small.written('total.at[v]')};"),
+            Text(f"*(ge2_some<{stored}, PACK> *)(y + ({first})) = y_at;"),
+        )
 
     def sums(self, places: dict[str, str]) -> ManyView:
         """The sums of a product that begins at these places of the factors."""
@@ -481,12 +504,14 @@ class Many:
             Fixed("ROWS", rows, "of a matrix"),
             Fixed("COLUMNS", columns, "of a matrix"),
             Fixed("SUMS", small.sums.size, "terms of a sum"),
-            Fixed("LINES", min(rows, tuning.rows), "rows of a column that a thread has"),
+            Fixed("LINES", min(rows, tuning.rows), "rows that a thread has"),
+            Fixed("PACK", self.pack, "columns that it has"),
         )
-        grid = (-(-threads_of(rows, columns, small.count, tuning.rows) // THREADS), 1)
+        threads = threads_of(rows, columns, small.count, tuning.rows, self.pack)
+        grid = (-(-threads // THREADS), 1)
         return CudaKernel(
             kind, text, tuple(small.arguments.values()), (), THREADS, grid, fixed, 0, equations,
-            helpers, resident=tuning.resident, template="cuda/product/many.cu.jinja", view=view,
+            helpers, resident=tuning.resident // min(self.pack, 2), template="cuda/product/many.cu.jinja", view=view,
         )  # fmt: skip
 
 
@@ -504,21 +529,20 @@ class ManyRegion:
         operands: Mapping[Var, Operand],
         chip: Chip,
     ) -> None:
-        self.small = small
-        self.region = SmallRegion(small, region, product, operands, chip)
+        self.many = Many(small)
+        self.region = SmallRegion(small, region, product, operands, chip, pack=self.many.pack)
 
     def kernel(self) -> CudaKernel:
-        region, small = self.region, self.small
-        lanes = region.lanes
-        lanes.said.packs[region.product] = "total"
+        region, many = self.region, self.many
+        lanes, small = region.lanes, many.small
+        lanes.said.packs[region.product] = "total.at[v]" if many.pack > 1 else "total.at[0]"
         lanes.said.widened.add(region.product)  # it never was stored
         after = lanes.inside(lanes.root, 8)
         small.declare("ab")
-        many = Many(small)
         places, batch, row, column = region.batches()
         view = replace(
             many.sums(places), batch=tuple(batch), row=row, column=column,
-            rounded=tuple(region.rounded()), after=tuple(after),
+            rounded=tuple(region.rounded("total.at[v]")), after=tuple(after),
         )  # fmt: skip
         small.arguments.update(lanes.places.arguments)
         equations = 1 + len(region.problem.region.graph.eqns)

@@ -1,7 +1,8 @@
-/* Products of matrices so small that a thread has a whole sum, of which there are many: it has some rows of a column.
+/* Products of matrices so small that a thread has whole sums, of which there are many: it has some rows of a few columns.
 
    Factors are read as they lie, through the L1 cache: what threads beside each other read is the same, or lies together.
-   Nothing is shared and nobody waits for another, so many loads are under way. */
+   Nothing is shared and nobody waits for another, so many loads are under way. Of terms that are neighbours rows of
+   a thread are apart, so that those of threads beside each other lie together. */
 #ifndef GE2_MANY_CUH
 #define GE2_MANY_CUH
 
@@ -39,41 +40,46 @@ GE2_FN void ge2_many_take(T (&found)[LINES][TERMS], const S *x, I pitch, int lin
         }
 }
 
-/* Adds TERMS terms to LINES rows of a column, of which `lines` are there. */
+/* Adds TERMS terms to LINES rows of columns, of which `lines` are there. */
 template <
-    int TERMS, int WIDE_A, bool ALONG_A, int WIDE_B, bool ALONG_B, int LINES, class T, class A, class B, class I, class Left,
-    class Right>
+    int TERMS, int WIDE_A, bool ALONG_A, int WIDE_B, bool ALONG_B, int LINES, int PACK, class T, class A, class B, class I,
+    class Left, class Right>
 GE2_FN void ge2_many_add(
-    T (&totals)[LINES], int lines, const A *a, I a_pitch, const B *b, I b_pitch, Left left_lift, Right right_lift
+    ge2_some<T, PACK> (&totals)[LINES], int lines, const A *a, I apart, const B *b, I b_pitch, Left left_lift,
+    Right right_lift
 ) {
-    T left[LINES][TERMS], right[1][TERMS];
-    ge2_many_take<WIDE_A, ALONG_A>(left, a, a_pitch, lines, left_lift);
-    ge2_many_take<WIDE_B, ALONG_B>(right, b, b_pitch, 1, right_lift);
+    T left[LINES][TERMS], right[PACK][TERMS];
+    ge2_many_take<WIDE_A, ALONG_A>(left, a, apart, lines, left_lift);
+    ge2_many_take<WIDE_B, ALONG_B>(right, b, b_pitch, PACK, right_lift);
 #pragma unroll
     for (int k = 0; k < TERMS; k++)
 #pragma unroll
-        for (int i = 0; i < LINES; i++) totals[i] = fma(left[i][k], right[0][k], totals[i]);
+        for (int i = 0; i < LINES; i++)
+#pragma unroll
+            for (int j = 0; j < PACK; j++) totals[i].at[j] = fma(left[i][k], right[j][k], totals[i].at[j]);
 }
 
-/* LINES rows of a column, of which `lines` are there. `a` and `b` are where the first row and the column begin. */
+/* LINES rows of PACK columns, of which `lines` are there, each GROUPS behind the last one if ALONG_A, else the next.
+   `a` and `b` are where the first row and column begin. */
 template <
-    int SUMS, int WIDE_A, bool ALONG_A, int WIDE_B, bool ALONG_B, int LINES, class T, class A, class B, class I, class Left,
-    class Right>
+    int SUMS, int GROUPS, int WIDE_A, bool ALONG_A, int WIDE_B, bool ALONG_B, int LINES, int PACK, class T, class A, class B,
+    class I, class Left, class Right>
 GE2_FN void ge2_many_product(
-    T (&totals)[LINES], int lines, const A *a, I a_pitch, const B *b, I b_pitch, Left left_lift, Right right_lift
+    ge2_some<T, PACK> (&totals)[LINES], int lines, const A *a, I a_pitch, const B *b, I b_pitch, Left left_lift,
+    Right right_lift
 ) {
     constexpr int REST = SUMS % GE2_MANY_TERMS;
-    constexpr int AT_ONCE = SUMS > 16 ? 2 : 4; /* of long sums all would be more loads than there are registers */
-    const I a_step = ALONG_A ? I(1) : a_pitch, b_step = ALONG_B ? I(1) : b_pitch;
+    constexpr int AT_ONCE = SUMS > 16 || PACK > 1 ? 2 : 4; /* all loads would be more than there are registers */
+    const I a_step = ALONG_A ? I(1) : a_pitch, b_step = ALONG_B ? I(1) : b_pitch, apart = ALONG_A ? a_pitch * GROUPS : a_pitch;
 #pragma unroll
-    for (int i = 0; i < LINES; i++) totals[i] = T();
+    for (int i = 0; i < LINES; i++) totals[i] = ge2_some<T, PACK>();
 #pragma unroll AT_ONCE
     for (int first = 0; first < SUMS - REST; first += GE2_MANY_TERMS)
         ge2_many_add<GE2_MANY_TERMS, WIDE_A, ALONG_A, WIDE_B, ALONG_B>(
-            totals, lines, a + first * a_step, a_pitch, b + first * b_step, b_pitch, left_lift, right_lift);
+            totals, lines, a + first * a_step, apart, b + first * b_step, b_pitch, left_lift, right_lift);
     if constexpr (REST > 0)
         ge2_many_add<REST, WIDE_A, ALONG_A, WIDE_B, ALONG_B>(
-            totals, lines, a + (SUMS - REST) * a_step, a_pitch, b + (SUMS - REST) * b_step, b_pitch, left_lift, right_lift);
+            totals, lines, a + (SUMS - REST) * a_step, apart, b + (SUMS - REST) * b_step, b_pitch, left_lift, right_lift);
 }
 
 #endif
