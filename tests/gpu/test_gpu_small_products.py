@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -175,3 +176,34 @@ def test_many_and_what_follows(
     assert [x.kind for x in f.lower(*xs).executable.kernels] == ["contraction"]
     want = np.maximum(a.astype("f8") @ b.astype("f8") + bias, 0)
     np.testing.assert_allclose(f(*xs).get(), want, rtol=0, atol=1e-4 if dtype == F32 else 1e-12)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("lead", [(5,), (2, 70)])
+def test_tiles_of_many_and_what_follows(
+    device: CudaDevice, dtype: np.dtype, lead: tuple[int, ...], rng: np.random.Generator
+) -> None:
+    m, n, k = 50, 36, 70
+    a, b = (drawn(rng, dtype, *lead, *each) for each in ((m, k), (k, n)))
+    bias = drawn(rng, dtype, *lead, 1, n)
+    f = ge2.jit(lambda a, b, bias: np.maximum(a @ b + bias, 0))
+    xs = [device.xp.asarray(x) for x in (a, b, bias)]
+    found = f(*xs).get().astype("f8")
+    wide = [x.astype("f8") for x in (a, b, bias)]
+    want, size = np.maximum(wide[0] @ wide[1] + wide[2], 0), abs(wide[0]) @ abs(wide[1])
+    assert (abs(found - want) <= 4 * float(ml_dtypes.finfo(dtype).eps) * (size + 1)).all()
+
+
+@pytest.mark.parametrize("dtype", [np.dtype("f4"), np.dtype("f8")], ids=str)
+@pytest.mark.parametrize("rows", [100_000, 65_537, 40_001])
+def test_long_sums_of_few_elements(
+    device: CudaDevice, dtype: np.dtype, rows: int, rng: np.random.Generator
+) -> None:
+    a, b = drawn(rng, dtype, rows, 30), drawn(rng, dtype, rows, 27)
+    f = ge2.jit(lambda a, b: a.T @ b / len(a))
+    xs = [device.xp.asarray(x) for x in (a, b)]
+    found, again = f(*xs).get(), f(*xs).get()
+    want = a.T.astype("f8") @ b.astype("f8") / rows
+    scale = abs(a.T).astype("f8") @ abs(b).astype("f8") / rows
+    assert found.tobytes() == again.tobytes()
+    assert (abs(found - want) <= 40 * np.finfo(dtype).eps * scale).all()

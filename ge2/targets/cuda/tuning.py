@@ -443,16 +443,25 @@ class Products:
     elements: int = 1 << 19  # of an operand or the result, at most
     # rows, columns and terms of many matrices, at most, of which a thread has whole sums; and times of
     # what is counted that they take, of matrices up to some size and of larger ones: on an H200 65536
-    # of 16 x 16 took 73 us of 50, 16384 of 32 x 32 110 to 226
+    # of 16 x 16 took 60 us of 50, 32768 of 24 x 24 79 of 56; where a thread has one column, 65536 of
+    # 11 x 11 46 of 24, and 16384 of 32 x 32 110 to 226; and of half types 131072 of 16 x 16 89 of 50
     whole: int = 32
-    short: float = 1.3
-    easily: int = 24
-    wide: float = 2.3
-    rows: int = 4  # of a column that a thread has, at most
-    resident: int = 4  # blocks that a multiprocessor holds at once: 64 registers a thread
-    # clocks of a multiprocessor in which the library has a tile of many small matrices: 65536 of
-    # 16 x 16 took 173 us on an H200
-    tile: int = 485
+    easily: int = 16
+    short: float = 1.25
+    wide: float = 1.5
+    single_easily: int = 24
+    single_short: float = 1.9
+    single_wide: float = 2.3
+    half: float = 1.5
+    rows: int = 4  # that a thread has, at most
+    resident: int = (
+        4  # blocks that a multiprocessor holds at once of threads of one column: 64 registers
+    )
+    # clocks of a multiprocessor in which the library has a tile of many small matrices, and for each
+    # byte of it: on an H200 65536 of 16 x 16 took 170 us, 16384 of 32 x 32 81, 32768 of 16 x 16 in
+    # float64 121
+    tile: int = 340
+    tile_byte: float = 0.14
     # arrays of a region that goes with a product: a thread has an element of each in a register
     # while it multiplies
     arrays: int = 24

@@ -100,8 +100,13 @@ def many_seconds(problem: Problem, axes: Contraction, caps: Caps) -> float:
     busy = warps * max(loads, added) / limits.multiprocessors / limits.clock
     speed, moved = caps.speed, bytes_of(problem)
     memory = moved / (speed.cached if moved < speed.cache else speed.moved)
-    short = tuning.short if max(rows, columns, sums) <= tuning.easily else tuning.wide
-    return speed.launch + short * max(memory, busy)
+    easily, short, far = tuning.easily, tuning.short, tuning.wide
+    if pack == 1:
+        easily, short, far = tuning.single_easily, tuning.single_short, tuning.single_wide
+    times = short if max(rows, columns, sums) <= easily else far
+    if problem.inputs[0].dtype in HALF:
+        times *= tuning.half
+    return speed.launch + times * max(memory, busy)
 
 
 def library_of_many(problem: Problem, y: ArrayType, axes: Contraction, caps: Caps) -> float:
@@ -109,10 +114,12 @@ def library_of_many(problem: Problem, y: ArrayType, axes: Contraction, caps: Cap
     what a kernel after it takes that reads the result.
     """
     speed, limits, after = caps.speed, caps.limits, is_contraction(problem.op)
-    tiles = sizes(axes)[3] / limits.multiprocessors
+    rows, columns, _, batches = sizes(axes)
+    tuning = limits.tuning.products
+    tile = tuning.tile + tuning.tile_byte * rows * columns * y.dtype.itemsize
     passes = 2 * y.nbytes if after else 0
     memory = (bytes_of(problem) + passes) / speed.moved
-    tiled = tiles * limits.tuning.products.tile / limits.clock + passes / speed.moved
+    tiled = batches * tile / (limits.multiprocessors * limits.clock) + passes / speed.moved
     return max(memory, tiled, least_seconds(caps)) + (speed.launch if after else 0)
 
 
