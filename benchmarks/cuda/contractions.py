@@ -24,6 +24,7 @@ from benchmarks.peers import peer
 from benchmarks.record import AtMost, Row
 from ge2.base.errors import CompileError
 from ge2.choice.choose import Choice
+from ge2.choice.problem import forget
 
 ROUNDS, LAUNCHES, REST = 15, 20, 0.02
 Call = Callable[[], Any]
@@ -148,6 +149,7 @@ def in_turns(calls: dict[str, Call], at: Machine, rest: float, rounds: int) -> d
 
 
 def line(name: str, options: Options, at: Machine) -> list[Row]:
+    forget()  # a kernel that was built for another line is no reason to take it
     m, n, k, share = SHAPES[name]
     draw = Draw(options.quick)
     a, b, c = (

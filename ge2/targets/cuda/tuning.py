@@ -442,17 +442,18 @@ class Products:
     most: int = 7000
     elements: int = 1 << 19  # of an operand or the result, at most
     # rows, columns and terms of many matrices, at most, of which a thread has whole sums; and times of
-    # what is counted that they take, of matrices up to some size and of larger ones: on an H200 65536
-    # of 16 x 16 took 60 us of 50, 32768 of 24 x 24 79 of 56; where a thread has one column, 65536 of
-    # 11 x 11 46 of 24, and 16384 of 32 x 32 110 to 226; and of half types 131072 of 16 x 16 89 of 50
+    # what is counted that they take, by the bytes of the columns that a thread has, of matrices up to
+    # some size and of larger ones: on an H200 65536 of 16 x 16 took 60 us of 50, 16384 of 32 x 32 75,
+    # of 30 x 30 93 of 44, of 31 x 31 161 of 47, and 65536 of 11 x 11 46 of 24
     whole: int = 32
     easily: int = 16
-    short: float = 1.25
-    wide: float = 1.5
-    single_easily: int = 24
-    single_short: float = 1.9
-    single_wide: float = 2.3
-    half: float = 1.5
+    short: tuple[tuple[int, float], ...] = ((16, 1.25), (8, 1.6), (4, 1.9))
+    wide: tuple[tuple[int, float], ...] = ((16, 1.5), (8, 2.1), (4, 3.3))
+    half: float = 1.5  # more for half types: 131072 of 16 x 16 took 89 of 50
+    # bytes of a column's terms that are neighbours, of which threads beside each other read a few each, in
+    # whose place is one more time of what is counted; and how many times at most: 1.1 of 16 x 16, 2.2 of 32 x 32
+    turned: int = 60
+    astray: float = 2.2
     rows: int = 4  # that a thread has, at most
     resident: int = (
         4  # blocks that a multiprocessor holds at once of threads of one column: 64 registers

@@ -49,7 +49,9 @@ from ge2.targets.cuda.products import (
 from ge2.targets.cuda.products.made import operations as making
 from ge2.targets.cuda.products.made import prologues_of, unmade_alone
 from ge2.targets.cuda.products.rules import (
+    is_of_many,
     least_seconds,
+    library_of_many,
     many_seconds,
     predicted,
     why_not_many,
@@ -67,7 +69,6 @@ from ge2.targets.cuda.products.tensor_cores import is_astray, least_waste, unmat
 from ge2.targets.cuda.products.tensor_epilogue import FOLDS
 
 # -------- Matrix products on a device: by BLAS, and in CUDA for what BLAS does not multiply.
-
 
 HALVES = (FLOAT16, BFLOAT16)
 ADA = 89  # the first generation that multiplies fp8
@@ -290,6 +291,8 @@ class CudaBlas(Cuda):
         bytes_ = multiple((*problem.inputs, *problem.outs), problem.operands)
         usual = library_seconds(problem, caps, bytes_)
         found = longest_seconds(problem, caps) if is_longest(problem, caps) else usual
+        if problem.settled and is_of_many(axes := axes_of(problem), caps.limits):
+            found = max(found, library_of_many(problem, problem.outs[0], axes, caps))
         copies = terms_apart(problem, [x.strides for x in problem.arrays[0]])
         return found * (1 + 0.01 * (variant.plan or 0)) + copied_seconds(copies, caps)
 

@@ -100,12 +100,12 @@ def many_seconds(problem: Problem, axes: Contraction, caps: Caps) -> float:
     busy = warps * max(loads, added) / limits.multiprocessors / limits.clock
     speed, moved = caps.speed, bytes_of(problem)
     memory = moved / (speed.cached if moved < speed.cache else speed.moved)
-    easily, short, far = tuning.easily, tuning.short, tuning.wide
-    if pack == 1:
-        easily, short, far = tuning.single_easily, tuning.single_short, tuning.single_wide
-    times = short if max(rows, columns, sums) <= easily else far
+    small = max(rows, columns, sums) <= tuning.easily
+    times = dict(tuning.short if small else tuning.wide)[pack * wide.itemsize]
     if problem.inputs[0].dtype in HALF:
         times *= tuning.half
+    if axes.sums[0].b == 1:
+        times *= min(max(sums * wide.itemsize / tuning.turned, 1.0), tuning.astray)
     return speed.launch + times * max(memory, busy)
 
 
@@ -121,6 +121,12 @@ def library_of_many(problem: Problem, y: ArrayType, axes: Contraction, caps: Cap
     memory = (bytes_of(problem) + passes) / speed.moved
     tiled = batches * tile / (limits.multiprocessors * limits.clock) + passes / speed.moved
     return max(memory, tiled, least_seconds(caps)) + (speed.launch if after else 0)
+
+
+def is_of_many(axes: Contraction, limits: Limits) -> bool:
+    """True of several products of matrices that are smaller than a library's tiles."""
+    rows, columns, _, batches = sizes(axes)
+    return batches > 1 and max(rows, columns) <= limits.tuning.products.whole
 
 
 def sizes(axes: Contraction) -> tuple[int, int, int, int]:
