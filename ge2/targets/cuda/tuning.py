@@ -454,7 +454,8 @@ class Products:
     # whose place is one more time of what is counted; and how many times at most: 1.1 of 16 x 16, 2.2 of 32 x 32
     turned: int = 60
     astray: float = 2.2
-    rows: int = 4  # that a thread has, at most
+    rows: int = 4  # that a thread has, at most,
+    more_rows: int = 8  # and where these are a multiple: 32 x 32 70 and not 75 us
     resident: int = (
         4  # blocks that a multiprocessor holds at once of threads of one column: 64 registers
     )

@@ -15,7 +15,7 @@ from ge2.ops.graphs.contraction import is_contraction
 from ge2.targets.cuda.device import Caps
 from ge2.targets.cuda.limits import WARP, Limits
 from ge2.targets.cuda.products import SIDE, Contraction
-from ge2.targets.cuda.products.small import pack_of, threads_of, unfit
+from ge2.targets.cuda.products.small import lines_of, pack_of, threads_of, unfit
 
 # -------- Which matrix products are done by a kernel of ours, and not by the library: the rule, in
 # one place.
@@ -91,7 +91,8 @@ def many_seconds(problem: Problem, axes: Contraction, caps: Caps) -> float:
     limits, (rows, columns, sums, batches) = caps.limits, sizes(axes)
     tuning = limits.tuning.products
     wide = FLOAT64 if any(t.dtype == FLOAT64 for t in problem.inputs) else FLOAT32
-    pack, lines = pack_of(columns, wide), min(rows, tuning.rows)
+    turned = axes.sums[0].b == 1
+    pack, lines = pack_of(columns, wide), lines_of(rows, turned, tuning)
     warps = threads_of(rows, columns, batches, lines, pack) / WARP
     slower = max(limits.double, 2) if wide == FLOAT64 else 1
     # of four terms a thread has a load for each row, and four for its columns; a multiprocessor has a load
@@ -104,7 +105,7 @@ def many_seconds(problem: Problem, axes: Contraction, caps: Caps) -> float:
     times = dict(tuning.short if small else tuning.wide)[pack * wide.itemsize]
     if problem.inputs[0].dtype in HALF:
         times *= tuning.half
-    if axes.sums[0].b == 1:
+    if turned:
         times *= min(max(sums * wide.itemsize / tuning.turned, 1.0), tuning.astray)
     return speed.launch + times * max(memory, busy)
 

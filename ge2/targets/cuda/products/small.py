@@ -22,6 +22,7 @@ from ge2.targets.cuda.emit.words import HELD, STORED, SUFFIX, WIDEST
 from ge2.targets.cuda.limits import Chip
 from ge2.targets.cuda.products import SIDE, Along, Contraction, Matrices
 from ge2.targets.cuda.products.made import Made, Prologue
+from ge2.targets.cuda.tuning import Products
 
 # -------- Small products in CUDA, what is done to their operands and elements, and what no library
 # multiplies.
@@ -442,9 +443,17 @@ def pack_of(columns: int, dtype: np.dtype) -> int:
     return math.gcd(columns, WIDEST // dtype.itemsize)
 
 
+def lines_of(rows: int, right_turned: bool, tuning: Products) -> int:
+    """Rows that a thread has of matrices of so many: as many as there are registers for, if no thread
+    has fewer, or of right factors whose terms are neighbours, which are read from more lines of memory.
+    """
+    many = rows % tuning.more_rows == 0 or (right_turned and rows > 2 * tuning.more_rows)
+    return min(rows, tuning.more_rows if many else tuning.rows)
+
+
 def threads_of(rows: int, columns: int, count: int, lines: int, pack: int) -> int:
     """Threads that `count` products have, of which each has `lines` rows of `pack` columns, at most."""
-    return count * (columns // pack) * -(-rows // min(rows, lines))
+    return count * (columns // pack) * -(-rows // lines)
 
 
 @final
@@ -500,14 +509,15 @@ class Many:
         small = self.small
         rows, columns = small.rows.size, small.columns.size
         tuning = small.chip.tuning.products
+        lines = lines_of(rows, small.sums.b == 1, tuning)
         fixed = (
             Fixed("ROWS", rows, "of a matrix"),
             Fixed("COLUMNS", columns, "of a matrix"),
             Fixed("SUMS", small.sums.size, "terms of a sum"),
-            Fixed("LINES", min(rows, tuning.rows), "rows that a thread has"),
+            Fixed("LINES", lines, "rows that a thread has"),
             Fixed("PACK", self.pack, "columns that it has"),
         )
-        threads = threads_of(rows, columns, small.count, tuning.rows, self.pack)
+        threads = threads_of(rows, columns, small.count, lines, self.pack)
         grid = (-(-threads // THREADS), 1)
         return CudaKernel(
             kind, text, tuple(small.arguments.values()), (), THREADS, grid, fixed, 0, equations,

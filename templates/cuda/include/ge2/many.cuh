@@ -69,7 +69,7 @@ GE2_FN void ge2_many_product(
     Right right_lift
 ) {
     constexpr int REST = SUMS % GE2_MANY_TERMS;
-    constexpr int AT_ONCE = SUMS > 16 || PACK > 1 ? 2 : 4; /* all loads would be more than there are registers */
+    constexpr int AT_ONCE = LINES > 4 && PACK > 1 ? 1 : SUMS > 16 || PACK > 1 ? 2 : 4; /* all loads need too many registers */
     const I a_step = ALONG_A ? I(1) : a_pitch, b_step = ALONG_B ? I(1) : b_pitch, apart = ALONG_A ? a_pitch * GROUPS : a_pitch;
 #pragma unroll
     for (int i = 0; i < LINES; i++) totals[i] = ge2_some<T, PACK>();
