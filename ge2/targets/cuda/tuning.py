@@ -450,10 +450,10 @@ class Products:
     short: tuple[tuple[int, float], ...] = ((16, 1.25), (8, 1.6), (4, 1.9))
     wide: tuple[tuple[int, float], ...] = ((16, 1.5), (8, 2.1), (4, 3.3))
     half: float = 1.5  # more for half types: 131072 of 16 x 16 took 89 of 50
-    # bytes of a column's terms that are neighbours, of which threads beside each other read a few each, in
-    # whose place is one more time of what is counted; and how many times at most: 1.1 of 16 x 16, 2.2 of 32 x 32
-    turned: int = 60
-    astray: float = 2.2
+    # bytes of a column's terms that are neighbours, of which a thread reads 16 at once, up to which that takes
+    # no longer than other columns; and how many times as long it takes at most: 32 x 32 105 us and not 74
+    turned: int = 80
+    astray: float = 1.5
     rows: int = 4  # that a thread has, at most,
     more_rows: int = 8  # and where these are a multiple: 32 x 32 70 and not 75 us
     resident: int = (
