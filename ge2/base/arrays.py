@@ -201,6 +201,7 @@ def expecting(architecture: str) -> AbstractContextManager[str]:
 
 
 AMPERE: Final = 80  # the first generation whose warps have tensor cores that kernels of ours use
+HOPPER: Final = 90  # the only generation whose warp groups multiply
 
 
 def has_tensor_cores() -> bool:

@@ -42,6 +42,7 @@ from tests.kernels.wgmma_cases import (
 )
 
 BARE, FUSED = "wgmma product", "wgmma product and region"
+TWICE = "64 x 64, two blocks at once"
 COPIED = "wgmma product of copies", "wgmma product of copies and region"
 
 
@@ -146,6 +147,29 @@ def test_no_tile_takes_the_place_of_the_one_before(tile: str) -> None:
     limits = replace(H200, multiprocessors=1, tuning=tuning)
     with config.using(tuning=(limits,), pins=(Pin(FUSED, tile),), shim_watch=True):
         checked(lambda a, b, c: a @ b + c, [a, b, c], FUSED, 72)
+
+
+@pytest.mark.exhaustive("name", "dtype", table="blocks at once")
+@pytest.mark.parametrize("dtype", [BF16, F16])
+@pytest.mark.parametrize("processors", [1, 132])
+@pytest.mark.parametrize("name", ["two results", "residual", "batched", "batch and time"])
+def test_two_blocks_at_once(name: str, processors: int, dtype: Any) -> None:
+    """What short sums may have, in tiles that a block takes one after another."""
+    function, shapes = LAYERS[name]
+    rng = np.random.default_rng(12)
+    limits = replace(H200, multiprocessors=processors)
+    with config.using(tuning=(limits,), pins=(Pin(FUSED, TWICE),), shim_watch=True):
+        checked(function, [drawn(rng, s, dtype) for s in shapes], FUSED, 72)
+
+
+@pytest.mark.parametrize(("side", "twice"), [(32, True), (64, True), (256, False)])
+def test_matrices_of_short_sums_are_for_two_blocks_at_once(side: int, twice: bool) -> None:
+    """A block takes its time for each tile, however short its sums: many of one stage have two."""
+    x = ge2.ShapeDtypeStruct((2**25 // side**2, side, side), BF16)
+    with expecting("sm_90a"), config.using(executor="shim"):
+        lowered = ge2.jit(lambda a, b: np.maximum(a @ b, 0)).lower(x, x)
+    (choice,) = (c for c in lowered.choices.values() if c.taken.family.name == FUSED)
+    assert (TWICE in str(choice.taken)) is twice
 
 
 def gated_gradient(x: Any, w: Any, u: Any, ct: Any) -> Any:

@@ -137,7 +137,7 @@ class WgmmaTile:
     long; `drain`: how long its elements take to leave. `narrow`: elements leave by strips of half
     the usual width, whose room is one for more stages. `pair`: it has sums of two products. `apart`:
     those of each stage are added to others, and warp groups have so many stages each, or are
-    `shared` by both, who have a half of the rows each.
+    `shared` by both, who have a half of the rows each. `blocks`: of a multiprocessor.
     """
 
     rows: int
@@ -151,6 +151,7 @@ class WgmmaTile:
     pair: bool = False
     apart: bool = False
     shared: bool = False
+    blocks: int = 1
 
     @property
     def products(self) -> int:
@@ -203,6 +204,11 @@ class Wgmma:
         WgmmaTile(128, 192, 4, drain=1.15), WgmmaTile(128, 128, 5, 1.02, 1.05),
         WgmmaTile(64, 64, 8, 1.7, 1.85, drain=1.3),
     )  # fmt: skip
+    # of which a multiprocessor has two at a time, of sums of so many terms at most: a block of one tile
+    # after another takes so many seconds of each, however short its sums
+    brief: WgmmaTile = WgmmaTile(64, 64, 4, 1.7, 1.85, drain=1.3, blocks=2)
+    terms: int = 128
+    each: float = 0.48e-6
     # of two products, where registers have 128 sums; costs are those of one. Boxes have 64 columns
     pairs: tuple[WgmmaTile, ...] = (
         WgmmaTile(128, 64, 5, 1.02, 1.05, pair=True), WgmmaTile(64, 64, 8, 1.3, 1.3, pair=True),

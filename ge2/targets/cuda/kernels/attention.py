@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Final, final
 
 import numpy as np
 
-from ge2.base.arrays import AMPERE, FLOAT32, FLOATS, HALF
+from ge2.base.arrays import AMPERE, FLOAT32, FLOATS, HALF, HOPPER
 from ge2.choice.problem import Problem, Variant, bytes_of
 from ge2.codegen.text import Operand
 from ge2.ir import Dims, Graph, Var
@@ -49,7 +49,7 @@ from ge2.targets.cuda.attention.warps import AttentionMmaBackward as MmaBackward
 from ge2.targets.cuda.device import Caps
 from ge2.targets.cuda.emit.special_reductions import Kernels
 from ge2.targets.cuda.kernels.generated import Cuda
-from ge2.targets.cuda.kernels.products import HOPPER, precision
+from ge2.targets.cuda.kernels.products import precision
 from ge2.targets.cuda.limits import Chip
 from ge2.targets.cuda.tensor_tuning import AttentionMmaTile, AttentionTile
 from ge2.targets.cuda.tuning import Tuning

@@ -14,7 +14,7 @@ from typing import Final, final
 
 import numpy as np
 
-from ge2.base.arrays import AMPERE, BFLOAT16, FLOAT16, FLOAT32, FP8
+from ge2.base.arrays import AMPERE, BFLOAT16, FLOAT16, FLOAT32, FP8, HOPPER
 from ge2.base.errors import CompileError
 from ge2.base.record import record
 from ge2.choice.problem import Problem, Variant
@@ -36,7 +36,6 @@ from ge2.targets.cuda.kernels.attention import cotangents_of, lying
 from ge2.targets.cuda.kernels.attention import operands_of as attention_operands
 from ge2.targets.cuda.kernels.generated import Cuda, copying
 from ge2.targets.cuda.kernels.products import (
-    HOPPER,
     Matrices,
     algorithms,
     alignment,

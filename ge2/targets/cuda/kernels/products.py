@@ -16,6 +16,7 @@ from ge2.base.arrays import (
     FLOAT32,
     FLOAT64,
     FP8,
+    HOPPER,
     INT8,
     INT32,
 )
@@ -72,7 +73,6 @@ from ge2.targets.cuda.products.tensor_epilogue import FOLDS
 
 HALVES = (FLOAT16, BFLOAT16)
 ADA = 89  # the first generation that multiplies fp8
-HOPPER = 90  # the only generation whose warp groups multiply
 OF_TERMS = (*FP8, INT8)  # whose terms are neighbours, for the library
 BY_BLAS = {
     *((t, d) for t in FP8 for d in (FLOAT32, *HALVES)),

@@ -9,7 +9,7 @@ from typing import ClassVar, final
 
 import numpy as np
 
-from ge2.base.arrays import AMPERE, BYTES, FLOAT32, FP8
+from ge2.base.arrays import AMPERE, BYTES, FLOAT32, FP8, HALF, HOPPER
 from ge2.choice.problem import Problem, Variant
 from ge2.codegen.layout import plain
 from ge2.codegen.text import Operand
@@ -37,7 +37,6 @@ from ge2.targets.cuda.kernels.gemm import (
 from ge2.targets.cuda.kernels.generated import Cuda
 from ge2.targets.cuda.kernels.libraries import BlasEpilogue
 from ge2.targets.cuda.kernels.products import (
-    HOPPER,
     CudaSmallProduct,
     has_astray,
     is_longest,
@@ -261,7 +260,9 @@ def seconds(
         multiplied, a_byte = multiplied * tuning.sectors, a_byte * tuning.sectors
     # the rate of products was fitted to the whole time of bare ones, which store their sums
     bare = a_byte * min(after.moved, dtype.itemsize)
-    return caps.speed.launch + in_turns(waves, multiplied, a_byte * moved) - bare
+    tiles = -(-waves // tile.blocks)  # of a block, beside whose products there are those of others
+    found = in_turns(tiles, multiplied * tile.blocks, a_byte * moved) - bare
+    return caps.speed.launch + max(found, tiles * tuning.each)
 
 
 def seconds_apart(
@@ -305,7 +306,8 @@ def in_turns(tiles: int, multiplied: float, left: float) -> float:
 
 
 def named(tile: WgmmaTile) -> str:
-    return f"{tile.rows} x {tile.columns}{', narrow strips' if tile.narrow else ''}"
+    blocks = ", two blocks at once" if tile.blocks > 1 else ""
+    return f"{tile.rows} x {tile.columns}{', narrow strips' if tile.narrow else ''}{blocks}"
 
 
 class WgmmaKernels(OnTensorCores):
@@ -341,6 +343,9 @@ class WgmmaKernels(OnTensorCores):
                 for usual, narrow in pairs
                 if stages_of(usual, after, caps.chip) < stages_of(narrow, after, caps.chip)
             ]
+        single = product.second is None and dtype in HALF and after.stores
+        if single and sums.size <= tuning.terms and after.equations <= tuning.unrolled:
+            tiles += [t for t in (tuning.brief,) if stages_of(t, after, caps.chip) > 1]
         for tile in sorted(tiles, key=lambda t: seconds(product.axes, dtype, t, after, caps)):
             yield named(tile), tile
 

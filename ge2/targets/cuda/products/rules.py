@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from ge2.base.arrays import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, HALF
+from ge2.base.arrays import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, HALF, HOPPER
 from ge2.base.config import config
 from ge2.choice.problem import Problem, bytes_of
 from ge2.ir import ArrayType
@@ -79,6 +79,9 @@ def why_not_many(
         return "it is one product"
     if max(rows, columns, sums) > tuning.whole:
         return f"a matrix has more than {tuning.whole} rows, columns or terms"
+    hopper = caps.limits.generation == HOPPER
+    if hopper and a.dtype in HALF and min(rows, columns, sums) >= tuning.thin:
+        return "tensor cores have enough to do"
     if many_seconds(problem, axes, caps) > library_of_many(problem, y, axes, caps):
         return "the library is thought to be faster"
     return ""

@@ -202,7 +202,7 @@ def stages_of(tile: WgmmaTile, after: Epilogue, chip: Chip, left: int = LINE) ->
     whole = chip.most + chip.tuning.spare  # it has no other arrays in shared memory
     most = tile.stages + tile.narrow
     each = rings_of(tile) * (stage_of(tile, left) + 2 * 8)
-    return min(most, (whole - beside(tile, after)) // each)
+    return min(most, (whole // tile.blocks - beside(tile, after)) // each)
 
 
 @final
@@ -244,10 +244,10 @@ class WarpgroupProduct(TensorCores):
             Fixed("PACK", after.pack, "neighbours that a thread has"),
         )
         tiles = self.count * tiles_of(self.rows.size, self.columns.size, tile)
-        grid = (max(1, min(tiles, self.chip.multiprocessors)),)
+        grid = (max(1, min(tiles, tile.blocks * self.chip.multiprocessors)),)
         return CudaKernel(
             self.kind, self.text, self.given, (), THREADS, grid, fixed, shared, self.equations, self.helpers,
-            template="cuda/product/wgmma.cu.jinja", view=view,
+            resident=tile.blocks, template="cuda/product/wgmma.cu.jinja", view=view,
         )  # fmt: skip
 
     def view(self) -> WgmmaView:
