@@ -182,7 +182,7 @@ TABLES = [
 
 
 @needs_compiler
-@pytest.mark.exhaustive("chip", "dtype", table="windows")
+@pytest.mark.exhaustive("chip", "dtype", table="windows", share=20)
 @pytest.mark.parametrize("chip", [WHOLE, ROWS], ids=["whole", "rows"])
 @pytest.mark.parametrize(
     ("function", "shape", "dtype"),
