@@ -53,16 +53,19 @@ def sampled(
 
 
 def covering(
-    cases: Iterable[T], name: Callable[[T], str], groups: Callable[[T], set[Hashable]]
+    cases: Iterable[T],
+    name: Callable[[T], str],
+    groups: Callable[[T], set[Hashable]],
+    share: Callable[[T], int] = lambda case: SHARE,
 ) -> list[T]:
-    """A tenth of the cases, and of those that belong to groups of which it has none as few as
+    """A tenth of the cases, or one of `share`, and of those that belong to groups of which it has none as few as
     may be, found one by one: that which belongs to most of them.
     """
     cases = list(cases)
     if SAMPLING.every:
         return cases
     places = [place_of(name(case)) for case in cases]
-    drawn = {i for i, place in enumerate(places) if place % SHARE == 0}
+    drawn = {i for i, place in enumerate(places) if place % share(cases[i]) == 0}
     left = [*map(groups, cases)]
     covered = set[Hashable]().union(*(left[i] for i in drawn))
     lacking = [
@@ -95,14 +98,14 @@ def is_sampled(name: str, share: int = SHARE) -> bool:
 
 def sample_items(items: list[pytest.Item]) -> list[pytest.Item]:
     """Tests to run: of those marked `exhaustive(*names)`, one or more for each
-    value of these parameters, in each function or in its table.
+    value of these parameters, in each function or in its table; `share=20`: a twentieth.
     """
     marked = [
         item for item in items if item.get_closest_marker("exhaustive") and not lacks_gpu(item)
     ]
     texts: dict[int, str] = {}  # of values, some of which say all that a chip has
     groups = lambda item: groups_of(item, texts)  # noqa: E731
-    kept = set(map(id, covering(marked, lambda item: item.nodeid, groups)))
+    kept = set(map(id, covering(marked, lambda item: item.nodeid, groups, share_of)))
     left = set(map(id, marked)) - kept
     return [item for item in items if id(item) not in left]
 
@@ -120,6 +123,10 @@ def skipped_once(items: list[pytest.Item]) -> list[pytest.Item]:
     lacking = {item.nodeid.partition("[")[0]: item for item in items if lacks_gpu(item)}
     said = set(lacking.values())
     return [item for item in items if item in said or not lacks_gpu(item)]
+
+
+def share_of(item: Any) -> int:
+    return int(item.get_closest_marker("exhaustive").kwargs.get("share", SHARE))
 
 
 def groups_of(item: Any, texts: dict[int, str]) -> set[Hashable]:

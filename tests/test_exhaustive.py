@@ -104,6 +104,14 @@ def test_what_is_not_marked_stays() -> None:
     assert len(found) < 30 + 25
 
 
+def test_a_twentieth_is_a_part_of_the_tenth() -> None:
+    some, fewer = (
+        {x.nodeid for x in sample_items([item(f"test_it[{n}]", mark, n=n) for n in range(600)])}
+        for mark in (pytest.mark.exhaustive().mark, pytest.mark.exhaustive(share=20).mark)
+    )
+    assert 40 < len(some) < 80 and 20 < len(fewer) < 40 and fewer < some
+
+
 def test_a_mark_that_would_draw_every_case_is_refused() -> None:
     with pytest.raises(pytest.UsageError, match="test_it: a mark that names all parameters"):
         sample_items([item("test_it[sin]", pytest.mark.exhaustive("op").mark, op="sin")])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from itertools import product
 from typing import Any
@@ -18,6 +19,7 @@ from ge2.targets.cuda.load.nvrtc import compile
 from tests.codegen.texts import kernels
 from tests.nvrtc import needs_nvrtc
 from tests.together import needs_compiler
+from tests.together_in_cuda import together_in_cuda
 
 F = Any
 BF16 = ml_dtypes.bfloat16
@@ -96,12 +98,21 @@ FUNCTIONS = [padded, longer, inner, torus, life, edges, nearer, far, several, wr
 SHAPES = [(5, 64), (3, 2, 96), (7, 65), (4, 130), (1, 257), (6, 4, 160)]
 
 
+def on(chip: Limits) -> AbstractContextManager[None]:
+    return config.using(executor="shim", tuning=(chip,))
+
+
 def compared(function: F, *arrays: F, chip: Limits = WHOLE) -> None:
-    """Kernels with windows and those without have the bits of NumPy."""
-    with config.using(executor="shim", tuning=(chip,)):
-        found = ge2.jit(function)(*arrays)
-    with config.using(executor="shim", tuning=(APART,)):
-        apart = ge2.jit(function)(*arrays)
+    """Kernels with windows and those without, which are compiled together, have the bits of NumPy."""
+    programs = []
+    with together_in_cuda():
+        for each in (chip, APART):
+            with on(each):
+                programs.append(ge2.jit(function).lower(*arrays).compile())
+        with on(chip):
+            found = programs[0](*arrays)
+        with on(APART):
+            apart = programs[1](*arrays)
     for a, b, c in zip(*map(ge2.tree.leaves, (found, apart, function(*arrays))), strict=True):
         np.testing.assert_array_equal(np.asarray(a), np.asarray(b))
         np.testing.assert_array_equal(np.asarray(a), c)
@@ -171,7 +182,7 @@ TABLES = [
 
 
 @needs_compiler
-@pytest.mark.exhaustive("chip", "dtype", table="windows")
+@pytest.mark.exhaustive("chip", "dtype", table="windows", share=20)
 @pytest.mark.parametrize("chip", [WHOLE, ROWS], ids=["whole", "rows"])
 @pytest.mark.parametrize(
     ("function", "shape", "dtype"),

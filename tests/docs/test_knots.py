@@ -24,7 +24,7 @@ def imports(tree: ast.AST, typed: bool = False) -> Iterator[tuple[str, bool]]:
             yield from ((f"{node.module}.{a.name}", typed) for a in node.names)
         elif isinstance(node, ast.Import):
             yield from ((a.name, typed) for a in node.names)
-        else:
+        elif not isinstance(node, ast.expr):  # which has none, and is most of a tree
             test = node.test if isinstance(node, ast.If) else None
             within = typed or (isinstance(test, ast.Name) and test.id == "TYPE_CHECKING")
             yield from imports(node, within)

@@ -26,7 +26,6 @@ ROOT = Path(__file__).parents[2]
 COPIED = ("ge2", "templates", "tests", "docs", "conftest.py", "pyproject.toml", "README.md")
 BLOCK = re.compile(r"^( *)```(\w+)\n(.*?)^\1```$", re.DOTALL | re.MULTILINE)
 FILE = re.compile(r"(?:#|/\*|\{#) (\S+/\S+\.\w+).*\n")
-MODULES = {"ge2": "ge2.cli"}
 OURS = ("GE2_", "PYTEST_")  # settings of this run, of which the copy's have defaults
 
 # what the output of a recipe's commands must have, beside that they succeed
@@ -142,7 +141,7 @@ def run(copy: Path, module: str, *arguments: str) -> str:
     kept = {n: v for n, v in os.environ.items() if not n.startswith(OURS) or n == "GE2_CACHE_DIR"}
     environment = kept | settings | {"PYTHONPATH": str(copy), "GE2_CHECK": "1"}
     found: Any = subprocess.run(
-        [sys.executable, "-m", MODULES.get(module, module), *arguments],
+        [sys.executable, "-m", module, *arguments],
         cwd=copy, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
     )  # fmt: skip
     assert found.returncode == 0, found.stdout

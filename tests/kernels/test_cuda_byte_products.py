@@ -196,7 +196,7 @@ def test_quantised_layers_are_products_of_tensor_cores(name: str) -> None:
 
 
 @needs_nvrtc
-@pytest.mark.exhaustive("architecture", table="spills of bytes")
+@pytest.mark.exhaustive("architecture", table="spills of bytes", share=20)
 @pytest.mark.parametrize("k", [512, 515])
 @pytest.mark.parametrize("turn", [False, True])
 @pytest.mark.parametrize("tile", [*TILES, *SKINNY, *WGMMA_TILES])

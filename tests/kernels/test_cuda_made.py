@@ -264,7 +264,7 @@ NVRTC = {
 
 
 @needs_nvrtc
-@pytest.mark.exhaustive("architecture", table="spills of made operands")
+@pytest.mark.exhaustive("architecture", table="spills of made operands", share=20)
 @pytest.mark.parametrize("name", NVRTC)
 @pytest.mark.parametrize(
     ("family", "tile", "architecture"),
@@ -284,7 +284,7 @@ def test_no_spills(family: str, tile: str, architecture: str, name: str) -> None
 
 
 @needs_nvrtc
-@pytest.mark.exhaustive
+@pytest.mark.exhaustive(share=20)
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("tile", WAITING)
 @pytest.mark.parametrize("name", WEIGHTS)

@@ -107,7 +107,7 @@ def test_parts_of_sums(name: str) -> None:
 
 
 @needs_nvrtc
-@pytest.mark.exhaustive("architecture")
+@pytest.mark.exhaustive("architecture", share=20)
 @pytest.mark.parametrize("shape", [(512, 512, 512), (512, 510, 514), (511, 513, 515)])
 @pytest.mark.parametrize("tile", [*TILES, *SKINNY])
 @pytest.mark.parametrize("architecture", [*ARCHITECTURES, "sm_89"])

@@ -124,7 +124,7 @@ def test_random_work_is_no_further_from_float64_than_in_two_steps(seed: int) -> 
 
 
 @needs_nvrtc
-@pytest.mark.exhaustive("architecture", "name", table="pairs that compile")
+@pytest.mark.exhaustive("architecture", "name", table="pairs that compile", share=20)
 @pytest.mark.parametrize("name", ["swiglu", "products kept", "gradients", "a turned array"])
 @pytest.mark.parametrize("tile", [*((k, t) for k in TILES for t in TILES[k])])
 @pytest.mark.parametrize("architecture", ARCHITECTURES)

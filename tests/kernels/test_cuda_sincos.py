@@ -44,6 +44,7 @@ def apart(x: Any, y: Any) -> Any:
 
 
 @needs_compiler
+@pytest.mark.exhaustive("f", "dtype", "shape", table="sines with their cosines")
 @pytest.mark.parametrize("f", [elements, folded, down, of_rows, in_turns])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16], ids=str)
 @pytest.mark.parametrize("shape", [(37, 64), (5, 7)], ids=str)

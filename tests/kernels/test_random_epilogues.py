@@ -53,7 +53,7 @@ def bounds(program: Program, exact: Any, stored: Any) -> list[float]:
 
 
 @needs_compiler
-@pytest.mark.exhaustive
+@pytest.mark.exhaustive(share=20)
 @pytest.mark.parametrize("seed", range(PROGRAMS))
 def test_no_further_from_float64_than_in_two_steps(seed: int) -> None:
     kind = [*FAMILIES][seed // 2 % 2]

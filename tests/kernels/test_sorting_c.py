@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -93,7 +95,9 @@ def test_a_number_of_the_program_is_sought(dtype: np.dtype) -> None:
     line = np.array([0, 1, 1, 3, 5]).astype(dtype)
     if line.dtype.kind == "b":
         line = np.array([False, False, True, True, True])
-    for value in (line[2], line[4]):
-        for side in ("left", "right"):
-            found = ge2.jit(lambda x, v=value, s=side: np.searchsorted(x, v, side=s))(line)
-            assert found == np.searchsorted(line, value, side=side)
+    sought = [*product((line[2], line[4]), ("left", "right"))]
+
+    def places(x):
+        return [np.searchsorted(x, value, side=side) for value, side in sought]
+
+    assert ge2.jit(places)(line) == places(line)

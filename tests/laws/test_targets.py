@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from ge2 import ops
-from ge2.base.arrays import BFLOAT16, BOOL, COMPLEX, FLOAT32, FP8, INEXACT
+from ge2.base.arrays import BFLOAT16, BOOL, COMPLEX, COMPLEX64, FLOAT32, FP8, INEXACT
 from ge2.base.config import config
 from ge2.base.errors import InputError
 from ge2.compile import compile_graph
@@ -316,6 +316,8 @@ def exactly(name: str, xs: tuple[Any, ...], graph: Graph, got: Any, want: Any) -
             if name in POWERS and a.type.dtype in COMPLEX:
                 base, power = (2, *xs) if name == "exp2" else xs
                 close |= abs(y - w) <= 4 * eps(a.type.dtype) * abs(w) * abs(power * np.log(base))
+            if a.type.dtype == COMPLEX64:  # a part that is subnormal is rounded twice by NumPy
+                close |= y == evaluate(BY_NAME[name], [*map(widened, xs)])[0].astype(COMPLEX64)
             places = np.flatnonzero(~close)
         assert not places.size, "; ".join(f"{at(y, i)}, not {at(w, i)}, at {i}" for i in places[:4])
 

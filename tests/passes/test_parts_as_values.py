@@ -114,6 +114,7 @@ def test_the_derivative_of_a_long_loop_is_two_loops(f: Any, length: int) -> None
     assert "update_slice" not in found
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("seed", range(30))
 def test_random_steps_mean_the_same(seed: int) -> None:
     """Parts of a grid are added to, written, cleared and read, and now and then all is read."""

@@ -15,7 +15,7 @@ from tests.runtime.test_memory_limit import allocated
 
 pytestmark = pytest.mark.any_executor
 
-WIDTH, BATCH, LAYERS = 32, 256, 6
+WIDTH, BATCH, LAYERS = 32, 256, 5
 W = np.eye(WIDTH) * 0.9
 X = np.random.default_rng(6).normal(size=(BATCH, WIDTH))
 ARRAY = X.nbytes

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from ge2.targets.c.emit.file import EACH_TYPE
 from ge2.targets.cuda.load.nvrtc import compile
 from tests.exhaustive import SAMPLING
 from tests.nvrtc import needs_nvrtc
 from tests.templates.cuda_harness import INCLUDE as CUDA
+from tests.templates.harness import DTYPES, build, needs_compiler
 from tests.templates.harness import INCLUDE as C
-from tests.templates.harness import build, needs_compiler
 
 
 def including(first, names, turned):
@@ -25,6 +26,20 @@ def test_all_headers_in_one_c_file(tmp_path, turned):
     assert {"core.h", "integer.h", "transpose.h"} <= set(names)
     how = "-O0" if SAMPLING.every else "-fsyntax-only"  # code for all of them takes two seconds
     build(including("core.h", names, turned), tmp_path, [how, "-Wno-type-limits"])
+
+
+@needs_compiler
+@pytest.mark.parametrize("only", DTYPES)
+def test_headers_of_one_type_call_no_function_of_another(tmp_path, only):
+    """Compilers from gcc 14 on take no call of a function that is not declared."""
+    text = f"#define GE2_SOME_TYPES\n#define GE2_HAS_{only} , GE2_ALL_OF\n"
+    text += including("core.h", [path.name for path in (C / "ge2").glob("*.h")], False)
+    build(text, tmp_path, ["-fsyntax-only", "-Wno-type-limits"])
+
+
+def test_headers_that_have_functions_for_each_type_are_known():
+    found = {p.stem for p in (C / "ge2").glob("*.h") if "\nGE2_FOR(" in p.read_text()}
+    assert found - {"core"} == EACH_TYPE
 
 
 SYSTEM = ("stdint", "string", "time", "sched", "unistd", "stdlib", "math", "complex", "pthread")

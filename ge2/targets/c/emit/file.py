@@ -203,6 +203,7 @@ EACH_TYPE = frozenset(
     (
         "complex",
         "complex_exp",
+        "complex_log",
         "fold",
         "index",
         "integer",

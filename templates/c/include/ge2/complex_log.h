@@ -23,7 +23,7 @@
     } \
     GE2_FN T ge2_log2_##t(T x) { return ge2_times_##t(ge2_log_##t(x), (F)1.442695040888963407360); } \
     GE2_FN T ge2_log10_##t(T x) { return ge2_times_##t(ge2_log_##t(x), (F)0.434294481903251827651); }
-GE2_COMPLEX_LOG(c64, float _Complex, f32, float, __builtin_fabsf, __builtin_fmaf)
-GE2_COMPLEX_LOG(c128, double _Complex, f64, double, __builtin_fabs, __builtin_fma)
+GE2_FOR(GE2_COMPLEX_LOG, c64, float _Complex, f32, float, __builtin_fabsf, __builtin_fmaf)
+GE2_FOR(GE2_COMPLEX_LOG, c128, double _Complex, f64, double, __builtin_fabs, __builtin_fma)
 
 #endif
