@@ -280,6 +280,7 @@ def is_state(step: Step | None) -> bool:
 
 
 Strides = Mapping[int, int]  # of an array along each axis of the space, in elements
+NO_AXES = frozenset[int]()
 ALWAYS = 1 << 30  # operations that are done again: nothing is kept from one stage to the next
 
 
@@ -472,7 +473,7 @@ class Axes:
 
     def is_around(self, a: int, folded: frozenset[int], tuning: Nests) -> bool:
         """True if rows along an axis are so short that they are written out within its loop."""
-        inside = math.prod(n for b, n in self.sizes.items() if b > a or b in folded)
+        inside = math.prod(n for b, n in self.sizes.items() if b > a or (b in folded and b != a))
         near = all(abs(s.get(a, 0)) <= tuning.few for s in self.strides.values())
         return self.lane in folded and inside <= tuning.around and near
 
@@ -528,12 +529,21 @@ class Axes:
         return kept and outermost in folded and self.sizes[self.lane] >= wide
 
     def whole(self, works: Sequence[Work]) -> frozenset[int]:
-        """The axes over which a reduction is complete before something reads it."""
-        read = {id(x) for w in works if w.kind != "store" for x in w.xs}
+        """The axes over which a reduction is complete before something reads it.
+
+        Single numbers, such as the division of a mean, come after all loops: they need nothing there.
+        """
+        late: dict[int, frozenset[int]] = {}  # of a value, the axes over which it was reduced
         found: set[int] = set()
         for w in works:
-            if w.kind == "fold" and (id(w.y) in read or is_state(w.step)):
-                found |= w.over
+            waits = NO_AXES.union(*(late.get(id(x), NO_AXES) for x in w.xs))
+            folded = w.over if w.kind == "fold" else NO_AXES
+            if is_state(w.step):
+                found |= folded
+            if w.kind != "store" and w.axes:
+                found |= waits
+            if w.y is not None:
+                late[id(w.y)] = waits | folded
         return frozenset(found)
 
     def along(self, a: int) -> int:
