@@ -17,7 +17,7 @@ from ge2.ops.dot import DotGeneral
 from ge2.program import volume
 from ge2.targets.c.emit import HELD, STORED, SUFFIX
 from ge2.targets.c.emit.file import For
-from ge2.targets.c.kernels import Matrix, leads, matrices, numbers, shares, single, turned
+from ge2.targets.c.kernels import Matrix, in_rows, leads, matrices, numbers, shares, single, turned
 from ge2.targets.c.kernels.generated import Generated, Pieces, copying, shared, shared_seconds
 from ge2.targets.c.tuning import Caps, Products
 
@@ -54,11 +54,10 @@ def serves(dtype: np.dtype) -> bool:
     return dtype not in COMPLEX and dtype != BOOL
 
 
-def favoured(dtype: np.dtype, sizes: Sides, tuning: Products, least: int = 0) -> bool:
-    """True if panels were measured to be quicker than BLAS, and than loops, for such sizes, if a
-    product of floats has `least` multiplications (see `least_for_panels`).
-    """
-    count, m, n, k = sizes
+def favoured(problem: Problem, caps: Caps) -> bool:
+    """True if panels were measured to be quicker than BLAS, and than loops, for such sizes."""
+    dtype, sizes, tuning = product_dtype(problem), sides(problem), caps.tuning.products
+    (count, m, n, k), least = sizes, least_for_panels(problem, caps)
     work = m * n * k
     if not serves(dtype) or min(m, n) < LEAST or work <= tuning.few:
         return False
@@ -70,27 +69,18 @@ def favoured(dtype: np.dtype, sizes: Sides, tuning: Products, least: int = 0) ->
 
 
 def least_for_panels(problem: Problem, caps: Caps) -> int:
-    """The multiplications from which on panels are quicker than a BLAS that packs no small operands;
-    0 if it does.
-    """
+    """The multiplications from which on panels beat a BLAS that packs no small operands; 0 if it does."""
     (_, m, _, k), tuning = sides(problem), caps.tuning.products
     if not (caps.unpacked and problem.settled):
         return 0
-    if lies_in_rows(problem) or (m < tuning.tall and k > 4 * m):  # too few rows to pack terms for
+    if in_rows(problem) or (m < tuning.tall and k > 4 * m):  # too few rows to pack terms for
         return caps.unpacked + 1
     return tuning.apart if m >= tuning.tall else tuning.packed
 
 
-def lies_in_rows(problem: Problem) -> bool:
-    """True if neighbours in a row of the right operand are neighbours in memory."""
-    (a, b), op = problem.inputs, problem.op
-    assert isinstance(op, DotGeneral)
-    return single(b.shape, problem.arrays[0][1].strides, matrices(op, a, b)[1][2]) == 1
-
-
 def is_better(dtype: np.dtype, sizes: Sides, tuning: Products) -> bool:
     """True if panels are quicker than a BLAS that takes twice as long, though part of a tile is none.
-    Few rows do not count, so that a smaller batch has the same kernel: long lines have one of theirs.
+    Of few rows, too: a smaller batch has the same kernel, and long lines have one of theirs.
     """
     _, m, n, k = sizes
     full = filled(dtype, (1, ROWS, n, k)) >= 0.5 and not has_few_long_sums(sizes, tuning)
@@ -256,13 +246,12 @@ class CProduct(Generated):
         usual = [BLAS] if blas else []
         if math.prod(sizes[1:]) <= tuning.variants.loops or not blas:
             usual.append(LOOPS)
-        least = least_for_panels(problem, caps)
-        panels = favoured(dtype, sizes, tuning.products, least) or (not blas and dtype in FLOATS)
+        panels = favoured(problem, caps) or (not blas and dtype in FLOATS)
         faster = panels or (caps.narrow and is_better(dtype, sizes, tuning.products))
         if serves(dtype) and min(sizes):
             usual.insert(0 if faster else len(usual), PANELS)
         if has_lines(problem, tuning.products):
-            unpacked = blas and math.prod(sizes[1:]) < least and lies_in_rows(problem)
+            unpacked = blas and in_rows(problem) and math.prod(sizes[1:]) <= caps.unpacked
             usual.insert(int(unpacked or (panels and min(sizes[1:3]) >= ROWS)), LINES)
         if dtype not in FLOATS | COMPLEX:
             return shared(usual, problem, caps)
@@ -298,9 +287,7 @@ def sides(problem: Problem) -> Sides:
 
 
 def rate_of(problem: Problem, variant: Variant, caps: Caps) -> float:
-    """The rate of a product by a variant, beside that of elementwise work. Panels multiply whole
-    tiles.
-    """
+    """The rate of a variant, beside that of elementwise work. Panels multiply whole tiles."""
     name, dtype, sizes = variant.name, product_dtype(problem), sides(problem)
     if name.startswith((LOOPS.name, THIN_LOOPS.name, SMALL_LOOPS.name)):
         return 1.0 if name.startswith(SMALL_LOOPS.name) else 0.25
@@ -309,9 +296,7 @@ def rate_of(problem: Problem, variant: Variant, caps: Caps) -> float:
     half, by_blas = name.startswith(ITSELF.name), name.startswith((BLAS.name, ITSELF.name))
     part = 1.0
     if name.startswith(PANELS.name) and min(sizes):
-        least = least_for_panels(problem, caps)
-        known = favoured(dtype, sizes, caps.tuning.products, least)
-        part = filled(dtype, sizes) * (1 if known else 0.9)
+        part = filled(dtype, sizes) * (1 if favoured(problem, caps) else 0.9)
     rate = caps.speed.products / caps.speed.single * part * (1 + half)
     return rate / 2 if by_blas and caps.narrow else rate
 
