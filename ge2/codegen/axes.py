@@ -50,16 +50,14 @@ class Work:
     over: frozenset[int] = frozenset()
     param: Param | None = None  # where a store goes
     home: Loop | None = None
+    converting: int = 0  # operations of a conversion that the target has no instruction for
 
     @property
     def cost(self) -> int:
         """The number of simple operations that it costs."""
-        if self.kind == "store":
-            return 1
         eqn = None if self.step is None else self.step.eqn
-        if eqn is None or self.kind == "fold":
-            return 1
-        return eqn.op.cost.instructions
+        own = 1 if eqn is None or self.kind in ("store", "fold") else eqn.op.cost.instructions
+        return own + self.converting
 
     @property
     def is_function(self) -> bool:
@@ -165,8 +163,8 @@ class Stages:
         for w in self.works:
             self.stage[w] = max((self.after(x) for x in w.xs), default=0)
         if not any(self.stage.values()):
-            outside = [w for w in self.works if w not in self.inside]
-            return [([w for w in self.works if w in self.inside], outside)]
+            inside = [w for w in self.works if w in self.inside]
+            return [(inside, [w for w in self.works if w not in self.inside])]
         self.read()
         self.move_to_readers()
         self.again()
@@ -254,7 +252,7 @@ class Stages:
             return self.taken(w.y, made[origin], t)
         xs = [x if self.free(x, t) else self.copy(self.maker[x], t, made) for x in w.xs]
         y = Held(w.y.name, w.y.axes, w.y.dtype, var=w.y.var)
-        new = Work("compute", w.order, y, xs, w.step, w.axes)
+        new = Work("compute", w.order, y, xs, w.step, w.axes, converting=w.converting)
         made[origin], self.origin[y] = y, origin
         self.works.append(new)
         self.kernel.works.append(new)
@@ -280,6 +278,7 @@ def is_state(step: Step | None) -> bool:
 
 
 Strides = Mapping[int, int]  # of an array along each axis of the space, in elements
+NO_AXES = frozenset[int]()
 ALWAYS = 1 << 30  # operations that are done again: nothing is kept from one stage to the next
 
 
@@ -299,9 +298,7 @@ class Axes:
     specs: list[Spec] = field(default_factory=list)
     apart: frozenset[int] = frozenset()  # axes along which an array lies elsewhere than the space
     gathers: bool = False  # vectors go along an axis along which elements are apart
-    joined: dict[int, int] = field(
-        default_factory=dict
-    )  # of these, those that are one with the next
+    joined: dict[int, int] = field(default_factory=dict)  # of these, those joined with the next
 
     # -- axes that are one
 
@@ -396,8 +393,7 @@ class Axes:
             if not whole:  # a long sum over rows: columns first
                 tail = [Spec((a,)) for a in outer] + [Spec((self.lane,), "inner")]
                 outer = []
-            head = [Spec((a,)) for a in outer] + [Spec((self.lane,), "block")]
-            self.specs = [*head, *tail]
+            self.specs = [*(Spec((a,)) for a in outer), Spec((self.lane,), "block"), *tail]
         elif not whole | folded and (across := self.across(tuning.few)) is not None:
             self.blocks = {across: tuning.tile, self.lane: tuning.tile}
             others = self.by_stride([a for a in rest if a != across], outs)
@@ -414,14 +410,13 @@ class Axes:
 
     def by_rows(self, rows: int, within: frozenset[int], outs: Sequence[Param], lanes: int) -> None:
         """Orders the loops so that vectors go along an axis of rows, a few rows at a time."""
-        outer = self.by_stride(
-            [a for a in sorted(self.sizes) if a < rows and a not in within], outs
-        )
+        before = [a for a in sorted(self.sizes) if a < rows and a not in within]
+        outer = self.by_stride(before, outs)
         inner = [a for a in sorted(self.sizes) if a != rows and a not in outer]
         self.constant -= frozenset(inner)
         self.lane, self.blocks[rows], self.gathers = rows, lanes, True
-        before, after = Spec((rows,), "block"), Spec((rows,), "inner")
-        self.specs = [*(Spec((a,)) for a in outer), before, *(Spec((a,)) for a in inner), after]
+        block, last = Spec((rows,), "block"), Spec((rows,), "inner")
+        self.specs = [*(Spec((a,)) for a in outer), block, *(Spec((a,)) for a in inner), last]
 
     def longer(self, tuning: Nests, folds: bool) -> int | None:
         """The axis that vectors go along in place of the lane, where that is so short that its elements
@@ -472,7 +467,7 @@ class Axes:
 
     def is_around(self, a: int, folded: frozenset[int], tuning: Nests) -> bool:
         """True if rows along an axis are so short that they are written out within its loop."""
-        inside = math.prod(n for b, n in self.sizes.items() if b > a or b in folded)
+        inside = math.prod(n for b, n in self.sizes.items() if b > a or (b in folded and b != a))
         near = all(abs(s.get(a, 0)) <= tuning.few for s in self.strides.values())
         return self.lane in folded and inside <= tuning.around and near
 
@@ -528,12 +523,18 @@ class Axes:
         return kept and outermost in folded and self.sizes[self.lane] >= wide
 
     def whole(self, works: Sequence[Work]) -> frozenset[int]:
-        """The axes over which a reduction is complete before something reads it."""
-        read = {id(x) for w in works if w.kind != "store" for x in w.xs}
+        """The axes over which a reduction is complete before something reads it.
+
+        Single numbers, such as the division of a mean, come after all loops: they need nothing there.
+        """
+        late: dict[int, frozenset[int]] = {}  # of a value, the axes over which it was reduced
         found: set[int] = set()
         for w in works:
-            if w.kind == "fold" and (id(w.y) in read or is_state(w.step)):
-                found |= w.over
+            waits = NO_AXES.union(*(late.get(id(x), NO_AXES) for x in w.xs))
+            folded = w.over if w.kind == "fold" else NO_AXES
+            found |= waits if w.axes and w.kind != "store" else NO_AXES
+            found |= folded if is_state(w.step) else NO_AXES
+            late[id(w.y)] = waits | folded
         return frozenset(found)
 
     def along(self, a: int) -> int:

@@ -41,6 +41,7 @@ from ge2.program import CONTROL, Program, Step, announce_straight
 from ge2.program.assembler import Ceilings, Clock, HostClock, best
 from ge2.targets.c.loops import held
 from ge2.targets.c.tuning import TUNING as C_TUNING
+from ge2.trace import is_long, tidy
 from ge2.trace.concrete import watching
 from ge2.transforms.arguments import ShapeDtypeStruct, make_jaxpr
 
@@ -263,6 +264,8 @@ def compile_graph(
             know_families()
         if device is not None:
             refuse_results(graph, device, name, len(writes.each) if writes else 0)
+    if device is not None or limit is not None:  # no loops are found in it as it was traced
+        graph = tidy(graph) if is_long(graph) else graph
     called = label(name)
     how = replace(how_to_make(name, device, donated, writes, iotas), called=called)
     if device is not None and not part and limit is None:

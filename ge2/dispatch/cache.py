@@ -25,9 +25,9 @@ from ge2.dispatch.closures.capture import NO_NAMES, Closure, Plan, Seen, coded_c
 from ge2.dispatch.closures.unseen import Purity, refuse_values, watched
 from ge2.dispatch.rebind import Rebound
 from ge2.dispatch.signature import Function, Key, Static, arguments_of, is_static, leaf_type, title
-from ge2.ir import ON_GPU, ArrayType, Eqn, Graph, Op, Var, type_of
+from ge2.ir import ON_GPU, ArrayType, Eqn, Graph, Op, Var, type_of, without_dead_code
 from ge2.ops.graphs.control import EXECUTOR, Call
-from ge2.trace import ABSTRACT, Closed, Input, is_traced, stage, tidy
+from ge2.trace import ABSTRACT, Closed, Input, is_long, is_traced, stage, tidy
 from ge2.trace.stage import common_place, place_of
 from ge2.trace.writes import Changing, is_scalar
 from ge2.transforms.arguments import Arguments, Results
@@ -399,7 +399,9 @@ def rebinding(
 
 
 def entry_of(closed: Closed, returned: Results, positions: list[int] | None) -> Entry:
-    entry = Entry(tidy(closed.graph), closed.captured, returned.structure, positions)
+    # in a long graph loops are found first: their iterations differ where equal values are made one
+    found = without_dead_code(closed.graph) if is_long(closed.graph) else tidy(closed.graph)
+    entry = Entry(found, closed.captured, returned.structure, positions)
     if returned.empty:
         entry.without_bytes(returned)
     return entry

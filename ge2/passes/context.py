@@ -17,6 +17,7 @@ from ge2.base.record import collector_paused, record
 from ge2.base.source import warn
 from ge2.ir import Graph, Literal, verify
 from ge2.ops.attention import Band, Distances
+from ge2.trace.stage import LONG
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -125,7 +126,7 @@ class Offsets:
 
     # the fewest of a program in which such loops are looked for: a second of planning; and the
     # fewest in which one is that is elementwise work on slices of one size, if it costs less
-    equations: int = 10_000
+    equations: int = LONG
     few: int = 1000
     writes: int = 100  # into slices, that it has at least
     worth: int = 600  # equations that a loop stands for, at least

@@ -6,6 +6,7 @@ from ge2.trace.stage import bind as bind
 from ge2.trace.stage import check as check
 from ge2.trace.stage import cse as cse
 from ge2.trace.stage import finish as finish
+from ge2.trace.stage import is_long as is_long
 from ge2.trace.stage import retrace as retrace
 from ge2.trace.stage import stage as stage
 from ge2.trace.stage import tidy as tidy

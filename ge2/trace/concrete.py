@@ -17,6 +17,7 @@ from ge2.base.config import config
 from ge2.base.errors import (
     ArgumentError,
     ConcretizationTypeError,
+    Ge2Error,
     InputError,
     NonFiniteError,
     TracerArrayConversionError,
@@ -123,7 +124,8 @@ class Known:
         self.settled: set[Var] = set()  # those that are the same whatever the arguments
         self.makers: dict[Var, Eqn] = {}
         self.reached: set[Atom] = set()
-        self.unknown: set[Atom] = set()  # those that were asked for in vain
+        # those that were asked for in vain, and on the way: with an input that is to blame
+        self.unknown: dict[Atom, Var] = {}
         self.indexed = self.flowed = self.asked = 0
 
     def maker(self, trace: Trace, var: Var) -> Eqn | None:
@@ -159,14 +161,20 @@ def elements(value: Any, x: Tracer, use: str) -> Any:
     if isinstance(atom, Literal):
         return atom.value
     known = trace.known
-    todo = [atom]
+    todo: list[Var] = [atom]
+    begun: list[Var] = []  # of these, those that wait for what is above them
     while todo:
-        var = todo[-1]
+        var = known.unknown.get(todo[-1], todo[-1])
         if var in known.values:
             todo.pop()
         elif (eqn := known.maker(trace, var)) is None:
-            known.values[var] = given(trace, var, x, use)
+            try:
+                known.values[var] = given(trace, var, x, use)
+            except Ge2Error:
+                known.unknown.update((v, var) for v in begun if v not in known.values)
+                raise
         elif missing := [a for a in eqn.inputs if isinstance(a, Var) and a not in known.values]:
+            begun.append(var)
             todo += missing
         else:
             compute(known, eqn)
@@ -184,7 +192,7 @@ def knowable(value: Any) -> bool:
     while todo:
         atom = todo.pop()
         if atom in unknown:
-            unknown.add(value.atom)
+            unknown[value.atom] = unknown[atom]
             return False
         if isinstance(atom, Literal) or atom in trace.known.values or atom in seen:
             continue
@@ -193,7 +201,7 @@ def knowable(value: Any) -> bool:
         if eqn is not None:
             todo += eqn.inputs
         elif not knowable_input(trace, atom):
-            unknown.add(value.atom)
+            unknown[value.atom] = atom
             return False
     return True
 

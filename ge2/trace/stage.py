@@ -223,6 +223,13 @@ def _scalar(atom: Atom, known: Known) -> Atom:
 # ----------------------------------------------------------------------------------------- retrace
 
 
+LONG = 10_000  # equations of a graph in which loops are found before equal ones are one
+
+
+def is_long(graph: Graph) -> bool:
+    return len(graph.eqns) >= LONG
+
+
 @collector_paused
 def tidy(graph: Graph) -> Graph:
     """The graph as every transform leaves it."""

@@ -459,3 +459,16 @@ def test_what_vectors_leave_over_of_long_loops_is_the_same(rng: np.random.Genera
                 other = ge2.jit(f)
                 assert "GE2_LONG_LOOP" not in other.lower(x).as_text("c")
                 np.testing.assert_array_equal(other(x), long(x))
+
+
+def test_rows_of_a_half_type_are_widened_once_for_all_passes_over_them(rng):
+    """A conversion by integer operations costs more than a float32 that is kept in the first cache."""
+
+    def norm(x):
+        return x / np.sqrt(np.mean(x * x, axis=-1, keepdims=True) + np.float16(1e-3))
+
+    x = rng.standard_normal((64, 1024)).astype(np.float16)
+    compiled = ge2.jit(norm)
+    np.testing.assert_allclose(compiled(x), norm(x), rtol=2e-3)
+    (kernel,) = compiled.lower(x).kernels
+    assert str(kernel).count("ge2_cast_f16_f32(a[") == 1

@@ -128,3 +128,28 @@ def test_vectors_go_across_rows_whose_elements_are_costly(rng):
             text = "".join(map(str, compiled.lower(*args).kernels))
             inner = r"for \(int64_t (.) = 0; \1 < n_\1; \1\+\+\) \{\n +#pragma omp simd\n +for .*_width;"
             assert len(re.findall(inner, text)) > 4
+
+
+def mean_of_short_rows(p):
+    e = np.exp(p - p.max(-1, keepdims=True))
+    return -np.mean(p.max(-1) + np.log(e.sum(-1)))
+
+
+def test_single_numbers_made_of_short_rows_leave_vectors_along_the_others(rng):
+    """The division of a mean comes after the loop: no reason to go row by row in it."""
+    p = rng.standard_normal((500, 5))
+    compiled = ge2.jit(mean_of_short_rows)
+    np.testing.assert_allclose(compiled(p), mean_of_short_rows(p), rtol=1e-12)
+    (kernel,) = compiled.lower(p).kernels
+    assert re.search(r"omp simd[^\n]*\n +for \(int64_t i = 0; i < i_width", str(kernel))
+    assert "int threads" in str(kernel)
+
+
+def test_rows_that_are_folded_are_written_out_in_sums_over_rows_too(rng):
+    for dtype in (np.float32, np.float64):
+        p = rng.standard_normal((300, 2)).astype(dtype)
+        wanted = np.log(np.exp(p).sum(-1)).sum()
+        compiled = ge2.jit(lambda p: np.log(np.exp(p).sum(-1)).sum())
+        np.testing.assert_allclose(compiled(p), wanted, rtol=1e-5)
+        simd = r"omp simd reduction[^\n]*\n +for[^#]*#pragma GCC unroll 2"
+        assert re.search(simd, str(compiled.lower(p).kernels[0]))

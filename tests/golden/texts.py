@@ -38,9 +38,10 @@ KINDS = ("kernel", "copy", "matmul", "library")
 
 def text_of(name: str, program: Program, target: str) -> str:
     """All that a golden file shows of a program for a target."""
-    # whatever the vectors of this machine's BLAS are
+    # whatever the kernels of this machine's BLAS are
     wide = patch("ge2.targets.c.libraries.is_narrow", lambda: False)
-    with wide, config.using(
+    packing = patch("ge2.targets.c.libraries.unpacked", lambda: 0)
+    with wide, packing, config.using(
         executor=EXECUTORS[target], threads=2, passes_off=program.off, dump="", nvtx=False,
     ):  # fmt: skip
         executable = compiled(name, program, target)

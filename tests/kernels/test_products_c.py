@@ -65,7 +65,10 @@ def test_products_are_exact(dtype):
             np.testing.assert_array_equal(x.astype(y.dtype), y)
 
 
-PANELS = (((37, 50), (50, 41)), ((13, 400), (400, 16)), ((5, 12, 40), (5, 40, 64)))
+PANELS = (
+    ((37, 50), (50, 41)), ((13, 400), (400, 16)), ((5, 12, 40), (5, 40, 64)),
+    ((37, 50), (50, 4)), ((25, 300), (300, 8)), ((40, 50), (50, 13)), ((3, 30, 9), (3, 9, 7)),
+)  # fmt: skip
 WRAPPING = (np.int8, np.uint8, np.int16, np.int32, np.uint32, np.int64)
 
 
@@ -140,22 +143,48 @@ def test_few_rows_times_lines_are_exact_at_ragged_sizes_and_any_strides(dtype, t
             np.testing.assert_array_equal(x, y)
 
 
-def test_few_rows_times_lines_are_chosen_where_they_are_quicker():
-    def chosen(f, *shapes):
-        lowered = ge2.jit(f).lower(*(np.zeros(shape) for shape in shapes))
-        return [choice.taken.variant.name for choice in lowered.choices.values()]
+@pytest.fixture
+def unpacked(request, monkeypatch):
+    """The multiplications up to which BLAS is taken to pack nothing, in place of this machine's."""
+    monkeypatch.setattr("ge2.targets.c.libraries.unpacked", lambda: request.param)
+    config.renew()
+    yield request.param
+    config.renew()
 
-    assert chosen(lambda a, b: a @ b, (8, 300), (300, 300)) == ["lines"]
-    assert chosen(lambda a, b: a.T @ b, (300, 300), (300, 8)) == ["lines"]
-    assert chosen(lambda a, b: np.einsum("bij,bjk->bik", a, b), (3, 8, 300), (3, 300, 300)) == [
-        "lines"
-    ]
-    assert chosen(lambda a, b: a @ b.T, (8, 400), (400, 400)) == ["lines"]
-    assert chosen(lambda a, b: a @ b, (400, 400), (400, 2)) == ["lines"]
-    assert chosen(lambda a, b: a @ b.T, (8, 300), (300, 300)) == ["lines"]
-    assert chosen(lambda a, b: a @ b.T, (8, 100), (100, 100)) != ["lines"]
-    assert chosen(lambda a, b: a @ b, (400, 400), (400, 8)) == ["panels"]
-    assert chosen(lambda a, b: a @ b, (64, 300), (300, 300)) != ["lines"]
+
+def ways(f, *shapes):
+    lowered = ge2.jit(f).lower(*(np.zeros(shape) for shape in shapes))
+    return [choice.taken.variant.name for choice in lowered.choices.values()]
+
+
+@pytest.mark.parametrize("unpacked", [0, 1_000_000], indirect=True)
+def test_few_rows_times_lines_are_chosen_where_they_are_quicker(unpacked):
+    small = ["BLAS" if unpacked else "lines"]  # it reads the rows of a right operand as they lie
+    assert ways(lambda a, b: a @ b, (8, 300), (300, 300)) == small
+    assert ways(lambda a, b: a.T @ b, (300, 300), (300, 8)) == small
+    assert ways(lambda a, b: a @ b, (8, 500), (500, 500)) == ["lines"]
+    assert ways(lambda a, b: np.einsum("bij,bjk->bik", a, b), (3, 8, 300), (3, 300, 300)) == small
+    assert ways(lambda a, b: a @ b.T, (8, 400), (400, 400)) == ["lines"]
+    assert ways(lambda a, b: a @ b, (400, 400), (400, 2)) == small
+    assert ways(lambda a, b: a @ b.T, (8, 300), (300, 300)) == ["lines"]
+    assert ways(lambda a, b: a @ b.T, (8, 100), (100, 100)) != ["lines"]
+    assert ways(lambda a, b: a @ b, (400, 400), (400, 8)) == ["panels"]
+    assert ways(lambda a, b: a @ b, (400, 1000), (1000, 5)) == ["panels"]
+    assert ways(lambda a, b: a @ b, (64, 300), (300, 300)) != ["lines"]
+
+
+@pytest.mark.parametrize("unpacked", [0, 1_000_000], indirect=True)
+def test_a_blas_that_packs_no_small_operand_comes_before_panels_where_rows_lie_in_one_piece(
+    unpacked,
+):
+    usual = ["BLAS" if unpacked else "panels"]
+    assert ways(lambda a, b: a @ b, (200, 64), (64, 64)) == usual
+    assert ways(lambda a, b: a @ b, (8, 64, 32), (8, 32, 64)) == usual
+    assert ways(lambda a, b: a @ b, (500, 64), (64, 64)) == ["panels"]
+    assert ways(lambda a, b: a @ b.T, (200, 64), (64, 64)) == ["panels"]
+    tall = ["panels" if unpacked else "BLAS"]
+    assert ways(lambda a, b: a @ b.T, (200, 150), (8, 150)) == tall
+    assert ways(lambda a, b: a @ b.T, (16, 300), (100, 300)) != ["panels"] or not unpacked
 
 
 @pytest.mark.parametrize("narrow", [False, True])

@@ -362,6 +362,41 @@ def test_shorter_programs_with_products_or_sizes_that_change_stay_as_they_are(f)
     assert loops(found(f, np.ones((N, N))))
 
 
+STEPS = 20
+
+
+def steps_in_time(a, v):
+    """Systems with the same pivots in each step: equal values are made by the first step alone."""
+    for m in range(STEPS):
+        c, d = np.zeros(N), v * np.exp(-0.1 * m)
+        c[0] = a[0] / (a[0] + 2.0)
+        d[0] = d[0] / (a[0] + 2.0)
+        for k in range(1, N):
+            pivot = a[k] + 2.0 - a[k] * c[k - 1]
+            c[k] = a[k] / pivot
+            d[k] = (d[k] - a[k] * d[k - 1]) / pivot
+        x = np.zeros(N)
+        x[-1] = d[-1]
+        for k in range(N - 2, -1, -1):
+            x[k] = d[k] - c[k] * x[k + 1]
+        v = x
+    return v
+
+
+def test_loops_are_found_in_a_long_graph_before_equal_values_are_one(monkeypatch, rng) -> None:
+    a, v = rng.random((2, N))
+    assert len(loops(found(steps_in_time, a, v))) < 2 * STEPS
+    graph = ge2.make_jaxpr(steps_in_time)(a, v).graph
+    assert len(loops(roll_offsets(graph, Context(tuning=EAGER)))) == 2 * STEPS
+    monkeypatch.setattr("ge2.dispatch.cache.is_long", lambda graph: True)
+    with config.using(tuning=(EAGER,)):
+        compiled = ge2.jit(steps_in_time)
+        np.testing.assert_allclose(compiled(a, v), steps_in_time(a, v), rtol=1e-12)
+        program = compiled.lower(a, v).executable.program
+    steps = [e for e in program.graph.eqns if isinstance(e.op, ScanLoop)]
+    assert len(steps) < STEPS  # those of a step are in a loop of steps, whose numbers differ
+
+
 def uneven_program(seed: int) -> str:
     """A nest of two loops over parts of rows and columns whose sizes count."""
     rand = random.Random(seed)

@@ -70,6 +70,15 @@ rowwise_0  reduce_sum div  of model.py:5 in layer  f32[4096,1000]
   compiled: N threads a block, N registers, N B spilled, N B of shared memory"""
 
 
+@pytest.fixture(autouse=True)
+def any_blas(monkeypatch):
+    """Products are chosen as if BLAS packed small operands, whatever this machine's does."""
+    monkeypatch.setattr("ge2.targets.c.libraries.unpacked", lambda: 0)
+    config.renew()
+    yield
+    config.renew()
+
+
 def made(body: str = MODEL, name: str = "layer"):
     known: dict = {}
     exec(compile(body, "/anywhere/model.py", "exec"), known)

@@ -25,6 +25,7 @@ from ge2.base.errors import (
 )
 from ge2.ir import ArrayType, Evaluate, Op, type_of
 from ge2.trace import Closed, Input, concrete, stage
+from ge2.trace.concrete import Known
 
 X = np.array([1.0, 2.0, 4.0])
 
@@ -416,3 +417,24 @@ def test_numbers_that_are_traced_are_taken_where_known_ones_are():
         for found, wanted in zip(ge2.jit(f)(*given), f(*given), strict=True):
             np.testing.assert_allclose(found, wanted)
     np.testing.assert_array_equal(ge2.jit(ge2.random.key)(7), ge2.random.key(7))
+
+
+def test_what_is_not_known_is_sought_once_and_not_through_all_that_came_before(monkeypatch) -> None:
+    """NumPy asks each element of `np.array([...])` for its value, in every iteration."""
+    asked: list[int] = []
+    maker = Known.maker
+    monkeypatch.setattr(Known, "maker", lambda *given: asked.append(1) or maker(*given))
+
+    def looked_at(n: int) -> int:
+        def steps(x):
+            for _ in range(n):
+                x = np.array([x[0] * 0.5, x[1] + x[0]])
+            return x
+
+        asked.clear()
+        x = np.ones(2)
+        np.testing.assert_allclose(ge2.jit(steps)(x), steps(x))
+        return len(asked)
+
+    few, many = looked_at(20), looked_at(80)
+    assert 0 < many <= 5 * few

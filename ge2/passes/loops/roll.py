@@ -268,7 +268,8 @@ def rolled(
     """
     # rounds of several kernels are compiled once in straight code, too, and run quicker there
     body = code.eqns[start : start + period]
-    differ = cache is None and all(isinstance(e.op, FUSED) for e in body)
+    loops = any(isinstance(e.op, GraphOp) for e in body)  # which straight code has one by one
+    differ = cache is None and (loops or all(isinstance(e.op, FUSED) for e in body))
     keys = code.keys if differ else code.exact_keys
     for first, last in runs(keys[start:stop], period, tuning):
         for skipped in range(min(2 * period, last - first)):

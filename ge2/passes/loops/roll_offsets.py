@@ -5,7 +5,9 @@ Loops in loops are found from the inside: a loop that is found is one node, whos
 are numbers in which the iterations of the next loop may differ. Nodes are compared by a key of all
 that does not change, by their numbers, and by how far before them their operands are made.
 
-It comes before the passes that do something for each of a hundred thousand equations.
+It comes before the passes that do something for each of a hundred thousand equations, and in a long
+graph before equal equations are one: what an inner loop makes anew each time that the outer one comes
+by would be made by the first alone, and all others would read it.
 """
 
 from __future__ import annotations
@@ -21,12 +23,24 @@ from ge2.ops.shape import BroadcastInDim, Reshape, Slice
 from ge2.passes.context import NOTHING, Context, Offsets, Rolling
 from ge2.passes.loops.offset_loops import OF_ANY_SIZE, Loop, Node, Scope, UnevenError, Wire
 from ge2.passes.loops.roll import compile_seconds, traffic_seconds
+from ge2.trace import tidy
 
 RESULTS = 1 << 10  # more than an equation or a loop has
 
 
 def roll_offsets(graph: Graph, context: Context = NOTHING) -> Graph:
     """The graph with loops in place of straight code that differs in the starts of slices."""
+    tuning = context.tuning.offsets
+    if len(graph.eqns) < tuning.equations:
+        return with_loops(graph, context)
+    found = with_loops(graph, context)
+    plain = tidy(found)
+    again = tuning.equations <= len(plain.eqns) < len(found.eqns)
+    return with_loops(plain, context) if again else plain
+
+
+def with_loops(graph: Graph, context: Context) -> Graph:
+    """The graph with the loops that are found in it as it is."""
     tuning = context.tuning.offsets
     if len(graph.eqns) < min(tuning.few, tuning.equations):
         return graph

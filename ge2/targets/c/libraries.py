@@ -194,21 +194,29 @@ WIDE = ("skylakex", "cooperlake", "sapphirerapids")  # kernels of OpenBLAS with 
 
 
 @cache
+def core() -> str:
+    """The processor that OpenBLAS has chosen its kernels for; "" of another BLAS."""
+    library = linked()
+    name = next((name for name in CORES if address(library, name)), "")
+    found: bytes | None = CFUNCTYPE(c_char_p)(address(library, name))() if name else None
+    return found.decode().lower() if found else ""
+
+
 def is_narrow() -> bool:
     """True if the BLAS is OpenBLAS with vectors of half the length that the processor has: it has
     kernels of 64 bytes for some processors alone.
     """
-    library = linked()
-    name = next((name for name in CORES if address(library, name)), "")
-    if not name or not has_long_vectors():
-        return False
-    core: bytes | None = CFUNCTYPE(c_char_p)(address(library, name))()
-    return bool(core) and core.decode().lower() not in WIDE  # type: ignore[union-attr]
+    return bool(core()) and has_long_vectors() and core() not in WIDE
+
+
+def unpacked() -> int:
+    """The multiplications up to which OpenBLAS has kernels that pack nothing, for the same processors."""
+    return 1_000_000 if core() in WIDE else 0
 
 
 def limits(threads: int, tuning: Tuning = TUNING) -> Caps:
     """The limits of programs of so many threads on this machine."""
-    return Caps(threads, bool(services().dgemm), tuning, is_narrow())
+    return Caps(threads, bool(services().dgemm), tuning, is_narrow(), unpacked())
 
 
 def vectors(library: CDLL | None, spelling: str, ilp64: bool) -> dict[str, int]:

@@ -120,7 +120,10 @@ class Products:
     pack: int = 1 << 15  # elements that a thread packs at a time
     results: int = 1 << 11  # fewer of them than so many are no rows for panels where sums are long
     batched: int = 1 << 21  # multiplications of each of several products, at most
-    packed: int = 1 << 18  # multiplications of one product, at least;
+    packed: int = 1 << 18  # multiplications of one product, at least, or
+    apart: int = (
+        1 << 15
+    )  # where BLAS packs none but of rows in one piece, of tall ones that are not
     short: int = 64  # its columns or terms, at most, or
     medium: int = 1 << 29  # multiplications times bytes of a number, at most, with
     tall: int = 128  # rows, at least, for each of which a part of packing B is paid
@@ -255,13 +258,15 @@ TUNING = Tuning()
 class Caps:
     """`threads`: those that a kernel may share its work among. `blas`: C can call NumPy's BLAS.
     `tuning`: the numbers that are no limits. `narrow`: that BLAS has vectors of half the length that
-    ours have, so it takes twice as long.
+    ours have, so it takes twice as long. `unpacked`: multiplications of a product up to which BLAS
+    packs no operand, if the rows of the right one lie in one piece.
     """
 
     threads: int
     blas: bool = True
     tuning: Tuning = Tuning()
     narrow: bool = False
+    unpacked: int = 0
 
     @property
     def kind(self) -> str:

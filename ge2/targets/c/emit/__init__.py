@@ -9,7 +9,18 @@ from typing import Any
 
 import numpy as np
 
-from ge2.base.arrays import BOOL, COMPLEX, COMPLEX64, COMPLEX128, FLOAT32, FLOAT64, HALF
+from ge2.base.arrays import (
+    BFLOAT16,
+    BOOL,
+    COMPLEX,
+    COMPLEX64,
+    COMPLEX128,
+    FLOAT16,
+    FLOAT32,
+    FLOAT64,
+    FP8,
+    HALF,
+)
 from ge2.codegen.axes import Loop, Work
 from ge2.codegen.kernel_values import Param
 from ge2.codegen.text import Text
@@ -324,6 +335,24 @@ def bytes_of(ctype: str) -> int:
     if ctype.startswith("ge2_indexed"):  # an index beside it
         return 24 if ctype.endswith("c128") else 16
     return known.get(ctype) or int("".join(filter(str.isdigit, ctype))) // 8
+
+
+# simple operations of a conversion from and to float32, and of rounding a float32 to a half type
+WIDENING = {FLOAT16: 12, BFLOAT16: 2, **dict.fromkeys(FP8, 12)}
+NARROWING = {FLOAT16: 14, BFLOAT16: 8, **dict.fromkeys(FP8, 16)}
+
+
+def converting(works: list[Work], outs: list[Param]) -> tuple[list[Work], list[Param]]:
+    """The works with what conversions of half types cost, which no equation says."""
+    for w in works:
+        source, kept = w.xs[0].dtype if w.xs else None, w.step.eqn if w.step else None
+        if w.kind == "compute" and kept is None:
+            w.converting = WIDENING.get(source, 0)
+        elif w.param is not None:
+            w.converting = NARROWING.get(w.param.var.type.dtype, 0)
+        elif w.y is not None and kept is not None and kept.op.name == "convert_element_type":
+            w.converting = NARROWING.get(kept.outs[0].type.dtype, 0)
+    return works, outs
 
 
 def is_long(loop: Loop, root: Loop, sizes: Mapping[int, int], tuning: Regions) -> bool:

@@ -32,6 +32,7 @@ from ge2.targets.c.emit import (
     bytes_of,
     clause,
     compensated,
+    converting,
     gathers_index,
     has_byte_floats,
     in_runs,
@@ -105,7 +106,7 @@ class Writer(Statements):
         self.names = Names()
         self.text = write(region.graph, names=self.names)
         self.values = Values(region, Tiling(region.space), self.names).run()
-        works, outs = works_of(self.values, region, self.names, label)
+        works, outs = converting(*works_of(self.values, region, self.names, label))
         self.axes = axes_of(self.values, region, works, outs, operands)
         nests = caps.tuning.nests
         if is_small_copy(region, self.tuning.copied):  # of any size one text
@@ -294,8 +295,7 @@ class Writer(Statements):
         around = [] if within.parent is None else within.parent.path
         line: Stage = Text(code)
         closed = [loop for loop in home.dims if loop not in around and loop.spec is not None]
-        specs = [loop.spec for loop in closed if loop.spec]
-        blocks = {a for spec in specs if spec.role in BLOCKED for a in spec.axes}
+        blocks = {a for x in closed if x.spec and x.spec.role in BLOCKED for a in x.spec.axes}
         for loop in reversed(closed):
             if loop.spec and loop.spec.role not in BLOCKED:
                 line = self.places.over(loop, line, not blocks.isdisjoint(loop.spec.axes))

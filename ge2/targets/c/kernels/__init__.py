@@ -169,6 +169,13 @@ def matrices(op: DotGeneral, a: ArrayType, b: ArrayType) -> tuple[tuple[Dims, Di
     return (op.beside[0], left, op.contract[0]), (op.beside[1], op.contract[1], right)
 
 
+def in_rows(problem: Problem) -> bool:
+    """True if neighbours in a row of the right operand of a product are neighbours in memory."""
+    (a, b), op = problem.inputs, problem.op
+    assert isinstance(op, DotGeneral)
+    return single(b.shape, problem.arrays[0][1].strides, matrices(op, a, b)[1][2]) == 1
+
+
 def leads(row: int, column: int, rows: int, columns: int) -> bool:
     """True if BLAS can read a matrix with these strides."""
     if columns == 1 or column == 1:

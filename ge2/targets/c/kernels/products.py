@@ -17,7 +17,7 @@ from ge2.ops.dot import DotGeneral
 from ge2.program import volume
 from ge2.targets.c.emit import HELD, STORED, SUFFIX
 from ge2.targets.c.emit.file import For
-from ge2.targets.c.kernels import Matrix, leads, matrices, numbers, shares, single, turned
+from ge2.targets.c.kernels import Matrix, in_rows, leads, matrices, numbers, shares, single, turned
 from ge2.targets.c.kernels.generated import Generated, Pieces, copying, shared, shared_seconds
 from ge2.targets.c.tuning import Caps, Products
 
@@ -29,6 +29,7 @@ Sides = tuple[int, int, int, int]  # of a product: how many, rows, columns, term
 ROWS: Final = 12  # of which those of a tile are a divisor: GE2_PANEL_ROWS of panels.h
 LEAST: Final = 4  # rows or columns, of which a tile's are a waste if there are fewer
 LINE: Final = 128  # bytes of which those of a sliver's columns are a divisor
+NARROW: Final = 64  # bytes of columns that tiles take as one vector
 WIDTH: Final = 1024  # bytes of a line that a task has at most: GE2_LINE_VECTORS
 DOTS: Final = 3072  # bytes of a row that are multiplied with lines at once: GE2_DOT_DEPTH
 DEPTH: Final = 384  # terms of a block, at most: GE2_PANEL_DEPTH
@@ -53,22 +54,33 @@ def serves(dtype: np.dtype) -> bool:
     return dtype not in COMPLEX and dtype != BOOL
 
 
-def favoured(dtype: np.dtype, sizes: Sides, tuning: Products) -> bool:
+def favoured(problem: Problem, caps: Caps) -> bool:
     """True if panels were measured to be quicker than BLAS, and than loops, for such sizes."""
-    count, m, n, k = sizes
+    dtype, sizes, tuning = product_dtype(problem), sides(problem), caps.tuning.products
+    (count, m, n, k), least = sizes, least_for_panels(problem, caps)
     work = m * n * k
     if not serves(dtype) or min(m, n) < LEAST or work <= tuning.few:
         return False
     if dtype not in FLOATS or count > 1 or has_few_long_sums(sizes, tuning):
-        return dtype not in FLOATS or (count > 1 and work <= tuning.batched)
+        return dtype not in FLOATS or (count > 1 and least <= work <= tuning.batched)
     short = min(n, k) <= tuning.short and m >= ROWS
     medium = m >= tuning.tall and work * dtype.itemsize <= tuning.medium
-    return work >= tuning.packed and (short or medium)
+    return work >= (least or tuning.packed) and (short or medium)
+
+
+def least_for_panels(problem: Problem, caps: Caps) -> int:
+    """The multiplications from which on panels beat a BLAS that packs no small operands; 0 if it does."""
+    (_, m, _, k), tuning = sides(problem), caps.tuning.products
+    if not (caps.unpacked and problem.settled):
+        return 0
+    if in_rows(problem) or (m < tuning.tall and k > 4 * m):  # too few rows to pack terms for
+        return caps.unpacked + 1
+    return tuning.apart if m >= tuning.tall else tuning.packed
 
 
 def is_better(dtype: np.dtype, sizes: Sides, tuning: Products) -> bool:
     """True if panels are quicker than a BLAS that takes twice as long, though part of a tile is none.
-    Few rows do not count, so that a smaller batch has the same kernel: long lines have one of theirs.
+    Of few rows, too: a smaller batch has the same kernel, and long lines have one of theirs.
     """
     _, m, n, k = sizes
     full = filled(dtype, (1, ROWS, n, k)) >= 0.5 and not has_few_long_sums(sizes, tuning)
@@ -83,7 +95,8 @@ def has_few_long_sums(sizes: Sides, tuning: Products) -> bool:
 
 def filled(dtype: np.dtype, sizes: Sides) -> float:
     """The part of the tiles of panels that is multiplied."""
-    m, n, width = *sizes[1:3], LINE // dtype.itemsize
+    m, n = sizes[1:3]
+    width = (NARROW if n * dtype.itemsize <= NARROW else LINE) // dtype.itemsize
     return m * n / (-(-m // ROWS) * ROWS * -(-n // width) * width)
 
 
@@ -92,7 +105,7 @@ def multiplied(dtype: np.dtype) -> np.dtype:
     return np.dtype(f"u{max(2, dtype.itemsize)}") if dtype.kind in "iu" else dtype
 
 
-def view_of(given: np.dtype, dtype: np.dtype, packed: bool) -> Panels:
+def view_of(given: np.dtype, dtype: np.dtype, packed: bool, columns: int = LINE) -> Panels:
     """The types of operands of `given` numbers, and of their products in `dtype`."""
     wide = multiplied(dtype)
     same = wide.itemsize == dtype.itemsize
@@ -104,8 +117,9 @@ def view_of(given: np.dtype, dtype: np.dtype, packed: bool) -> Panels:
     if of != wide:
         packing += f"_{SUFFIX[of]}"
         pack = f"GE2_PACKING_CAST({packing}, {t}, {STORED[of]}, {read})"
-    tile += "" if same else f"_{SUFFIX[dtype]}"
-    definitions = f"GE2_PANELS({tile}, {t}, {result})", pack
+    few = columns * wide.itemsize <= NARROW
+    tile += ("" if same else f"_{SUFFIX[dtype]}") + "_few" * few
+    definitions = f"GE2_PANELS({tile}, {t}, {result}, {int(few)})", pack
     return Panels(t, STORED[of], result, packed, tile, packing, definitions)
 
 
@@ -118,7 +132,7 @@ def by_panels(
     """
     count, m, n, k = sizes
     packed, wide = count == 1 or b.batch == 0, multiplied(dtype)
-    view, tuning, size = view_of(given, dtype, packed), caps.tuning.products, wide.itemsize
+    view, tuning, size = view_of(given, dtype, packed, n), caps.tuning.products, wide.itemsize
     slivers = -(-n * size // LINE) * LINE * k  # bytes
     high = min(tuning.high // size, -(-m // max(caps.threads, 1)))
     high = -(-high // ROWS) * ROWS
@@ -232,12 +246,13 @@ class CProduct(Generated):
         usual = [BLAS] if blas else []
         if math.prod(sizes[1:]) <= tuning.variants.loops or not blas:
             usual.append(LOOPS)
-        panels = favoured(dtype, sizes, tuning.products) or (not blas and dtype in FLOATS)
+        panels = favoured(problem, caps) or (not blas and dtype in FLOATS)
         faster = panels or (caps.narrow and is_better(dtype, sizes, tuning.products))
         if serves(dtype) and min(sizes):
             usual.insert(0 if faster else len(usual), PANELS)
         if has_lines(problem, tuning.products):
-            usual.insert(int(panels and min(sizes[1:3]) >= ROWS), LINES)
+            unpacked = blas and in_rows(problem) and math.prod(sizes[1:]) <= caps.unpacked
+            usual.insert(int(unpacked or (panels and min(sizes[1:3]) >= ROWS)), LINES)
         if dtype not in FLOATS | COMPLEX:
             return shared(usual, problem, caps)
         if is_thin(*sizes, tuning.products.thin):
@@ -272,9 +287,7 @@ def sides(problem: Problem) -> Sides:
 
 
 def rate_of(problem: Problem, variant: Variant, caps: Caps) -> float:
-    """The rate of a product by a variant, beside that of elementwise work. Panels multiply whole
-    tiles.
-    """
+    """The rate of a variant, beside that of elementwise work. Panels multiply whole tiles."""
     name, dtype, sizes = variant.name, product_dtype(problem), sides(problem)
     if name.startswith((LOOPS.name, THIN_LOOPS.name, SMALL_LOOPS.name)):
         return 1.0 if name.startswith(SMALL_LOOPS.name) else 0.25
@@ -283,7 +296,7 @@ def rate_of(problem: Problem, variant: Variant, caps: Caps) -> float:
     half, by_blas = name.startswith(ITSELF.name), name.startswith((BLAS.name, ITSELF.name))
     part = 1.0
     if name.startswith(PANELS.name) and min(sizes):
-        part = filled(dtype, sizes) * (1 if favoured(dtype, sizes, caps.tuning.products) else 0.9)
+        part = filled(dtype, sizes) * (1 if favoured(problem, caps) else 0.9)
     rate = caps.speed.products / caps.speed.single * part * (1 + half)
     return rate / 2 if by_blas and caps.narrow else rate
 
@@ -327,7 +340,7 @@ def has_lines(problem: Problem, tuning: Products) -> bool:
         return None not in (*left, *right)
     along = (right[1] if m <= n else left[2]) == 1 and few <= tuning.dots
     along = along and (few <= tuning.short_dots or k >= tuning.terms)
-    fills = m > n and few * dtype.itemsize >= tuning.vector  # of few columns, which panels serve
+    fills = m > n and few > tuning.short_dots  # of few columns, which panels serve
     return along and not fills and long * k * dtype.itemsize >= tuning.far
 
 

@@ -40,8 +40,9 @@ GE2_FN int64_t ge2_panel_depth(int64_t inner) {
 GE2_FN int64_t ge2_slivers(int64_t size, int64_t width) { return (size + width - 1) / width; }
 
 /* A tile of c, whose elements are R, as T is multiplied: at its edges `rows` and `columns` of it are stored. It is called for
-   slivers that are packed, whose strides are known, and `as_is` for those that are read where they are. */
-#define GE2_PANELS(S, T, R)                                                                                         \
+   slivers that are packed, whose strides are known, and `as_is` for those that are read where they are. FEW says that all
+   columns are 64 bytes at most: those are one vector, or half of one. */
+#define GE2_PANELS(S, T, R, FEW)                                                                                    \
     GE2_LIGHT GE2_CALLED void ge2_tile_edge_##S(                                                                    \
         const T *sum, R *c, int64_t c_row, int64_t rows, int64_t columns, int first) {                              \
         typedef T few __attribute__((vector_size(GE2_VECTOR / 2), aligned(sizeof(T)), may_alias));                  \
@@ -63,19 +64,42 @@ GE2_FN int64_t ge2_slivers(int64_t size, int64_t width) { return (size + width -
         int64_t rows, int64_t columns, int first) {                                                                 \
         GE2_FUSE                                                                                                    \
         typedef T vector __attribute__((vector_size(GE2_VECTOR)));                                                  \
+        typedef T half __attribute__((vector_size(GE2_VECTOR / 2)));                                                \
         typedef T anywhere __attribute__((vector_size(GE2_VECTOR), aligned(sizeof(T)), may_alias));                 \
+        typedef T halfway __attribute__((vector_size(GE2_VECTOR / 2), aligned(sizeof(T)), may_alias));              \
         enum { lanes = GE2_VECTOR / sizeof(T) };                                                                    \
+        T stored[GE2_PANEL_ROWS * 2 * lanes];                                                                       \
+        if (FEW && columns <= lanes / 2) {                                                                          \
+            half part[GE2_PANEL_ROWS];                                                                              \
+            _Pragma("GCC unroll 12") for (int i = 0; i < GE2_PANEL_ROWS; i++) part[i] = (half){0};                  \
+            for (int64_t l = 0; l < depth; l++) {                                                                   \
+                const half right = *(const halfway *)(b + l * b_row);                                               \
+                _Pragma("GCC unroll 12") for (int i = 0; i < GE2_PANEL_ROWS; i++)                                   \
+                    part[i] += a[i * a_row + l * a_column] * right;                                                 \
+            }                                                                                                       \
+            _Pragma("GCC unroll 12") for (int i = 0; i < GE2_PANEL_ROWS; i++)                                       \
+                *(halfway *)(stored + i * 2 * lanes) = part[i];                                                     \
+            ge2_tile_edge_##S(stored, c, c_row, rows, columns, first);                                              \
+            return;                                                                                                 \
+        }                                                                                                           \
         vector sum[GE2_PANEL_ROWS][2];                                                                              \
         _Pragma("GCC unroll 12") for (int i = 0; i < GE2_PANEL_ROWS; i++) sum[i][0] = sum[i][1] = (vector){0};      \
-        for (int64_t l = 0; l < depth; l++) {                                                                       \
-            const anywhere *right = (const anywhere *)(b + l * b_row);                                              \
-            const vector near = right[0], far = right[1];                                                           \
-            _Pragma("GCC unroll 12") for (int i = 0; i < GE2_PANEL_ROWS; i++) {                                     \
-                const T x = a[i * a_row + l * a_column];                                                            \
-                sum[i][0] += x * near;                                                                              \
-                sum[i][1] += x * far;                                                                               \
+        if (FEW && (GE2_VECTOR >= 64 || columns <= lanes))                                                          \
+            for (int64_t l = 0; l < depth; l++) {                                                                   \
+                const vector near = *(const anywhere *)(b + l * b_row);                                             \
+                _Pragma("GCC unroll 12") for (int i = 0; i < GE2_PANEL_ROWS; i++)                                   \
+                    sum[i][0] += a[i * a_row + l * a_column] * near;                                                \
             }                                                                                                       \
-        }                                                                                                           \
+        else                                                                                                        \
+            for (int64_t l = 0; l < depth; l++) {                                                                   \
+                const anywhere *right = (const anywhere *)(b + l * b_row);                                          \
+                const vector near = right[0], far = right[1];                                                       \
+                _Pragma("GCC unroll 12") for (int i = 0; i < GE2_PANEL_ROWS; i++) {                                 \
+                    const T x = a[i * a_row + l * a_column];                                                        \
+                    sum[i][0] += x * near;                                                                          \
+                    sum[i][1] += x * far;                                                                           \
+                }                                                                                                   \
+            }                                                                                                       \
         if (sizeof(R) == sizeof(T) && rows >= GE2_PANEL_ROWS && columns >= 2 * lanes) {                             \
             if (!first)                                                                                             \
                 _Pragma("GCC unroll 12") for (int i = 0; i < GE2_PANEL_ROWS; i++) {                                 \
@@ -90,7 +114,6 @@ GE2_FN int64_t ge2_slivers(int64_t size, int64_t width) { return (size + width -
             }                                                                                                       \
             return;                                                                                                 \
         }                                                                                                           \
-        T stored[GE2_PANEL_ROWS * 2 * lanes];                                                                       \
         memcpy(stored, sum, sizeof stored);                                                                         \
         ge2_tile_edge_##S(stored, c, c_row, rows, columns, first);                                                  \
     }                                                                                                               \
@@ -119,11 +142,13 @@ GE2_FN int64_t ge2_slivers(int64_t size, int64_t width) { return (size + width -
                         to[l * width + i] = READ;                                                                   \
                     }                                                                                               \
             else                                                                                                    \
-                for (int64_t l = 0; l < depth; l++)                                                                 \
-                    _Pragma("GCC unroll 1") for (int64_t i = 0; i < width; i++) {                                   \
-                        const GIVEN x = i < size ? from[l * term + i * line] : 0;                                   \
+                for (int64_t l = 0; l < depth; l++) {                                                               \
+                    _Pragma("GCC unroll 1") for (int64_t i = 0; i < size; i++) {                                    \
+                        const GIVEN x = from[l * term + i * line];                                                  \
                         to[l * width + i] = READ;                                                                   \
                     }                                                                                               \
+                    memset(to + l * width + size, 0, (width - size) * sizeof(T));                                   \
+                }                                                                                                   \
         }                                                                                                           \
     }
 #define GE2_PACK_SAME(to, from, READ) memcpy(to, from, width * sizeof *(to));
