@@ -15,6 +15,7 @@ import pytest
 from ge2 import numpy as gnp
 from ge2.numpy.rare import special
 from ge2.numpy.rare.applying import REASONS
+from ge2.numpy.rare.of_scipy import OURS
 from ge2.trace import Tracer
 
 PAGE = Path(__file__).parents[2] / "docs" / "functions.md"
@@ -53,6 +54,20 @@ def public(module: Any) -> set[str]:
     }
 
 
+def of_scipy() -> set[str]:
+    """Functions of SciPy's that take traced values if SciPy is imported, by module and name."""
+    found = {f"{home.partition('._')[0]}:{n}" for home in OURS for n in OURS[home]}
+    methods = {f"scipy.stats.{name}" for name in special.DISTRIBUTIONS} | {
+        "scipy.stats.multivariate_normal"
+    }
+    plain = {
+        each.replace(":", ".")
+        for each in found
+        if not each.startswith(("scipy.stats", "scipy.special"))
+    }
+    return {name.removeprefix("scipy.") for name in plain | methods}
+
+
 def of_arrays() -> set[str]:
     """Methods and attributes of arrays, and of traced values."""
     return {n for n in dir(np.ndarray) if not n.startswith("_") and hasattr(Tracer, n)}
@@ -70,6 +85,9 @@ def page() -> str:
         listed("numpy.linalg", traced(np.linalg)),
         listed("numpy.fft", traced(np.fft)),
         listed("scipy.special, and ge2.scipy.special, which needs no SciPy", special.__all__),
+        listed(
+            "Functions and distributions of SciPy's own, in a program that imports them", of_scipy()
+        ),
         listed("Methods and attributes of arrays", of_arrays()),
         listed("In ge2.numpy alone", alone),
         listed("Of values that are known alone", REASONS),

@@ -17,6 +17,7 @@ import numpy as np
 
 from ge2.base.arrays import COMPLEX, FLOAT64, FLOATS
 from ge2.base.errors import InputError
+from ge2.base.record import record
 from ge2.base.source import here
 from ge2.ir import is_traced, type_of
 from ge2.numpy import axes
@@ -280,37 +281,162 @@ def log_softmax(x: Any, axis: Axes = None) -> Any:
 
 # ---------------------------------------------------------------------------- SciPy's distributions
 
-# of z, standardised, and of scale: scipy.stats takes real arrays alone
-FORMULAS = {
-    ("norm", "pdf"): "np.exp(-{z}**2 / 2) / (2 * np.pi)**0.5{by_scale}",
-    ("norm", "logpdf"): "-{z}**2 / 2 - 0.9189385332046727{less_scale}",
-    ("norm", "cdf"): "scipy.special.ndtr({z})",
-    ("norm", "logcdf"): "scipy.special.log_ndtr({z})",
-    ("norm", "sf"): "scipy.special.ndtr(-{z})",
-    ("norm", "logsf"): "scipy.special.log_ndtr(-{z})",
-    ("norm", "ppf"): "{loc}scipy.special.ndtri({x})",
-    ("expon", "pdf"): "np.where({z} < 0, 0, np.exp(-{z}){by_scale})",
-    ("expon", "logpdf"): "np.where({z} < 0, -np.inf, -{z}{less_scale})",
-    ("expon", "cdf"): "-np.expm1(-np.maximum({z}, 0))",
-}
 
-
-def formula_of(distribution: Any, name: str, x: str, loc: str = "", scale: str = "") -> str:
-    """The formula of a method of one of SciPy's distributions, as text; "" where none is known.
-
-    >>> from types import SimpleNamespace
-    >>> formula_of(SimpleNamespace(name="norm"), "cdf", "x", "m")
-    'scipy.special.ndtr((x - m))'
+@record
+class Distribution:
+    """A distribution of `scipy.stats` in its standard form: the logarithm of the density, or of the
+    probability where it is `discrete`, between `low` and `high`, which may be functions of the
+    parameters.
     """
-    found = FORMULAS.get((distribution.name, name), "")
-    z = f"({x} - {loc})" if loc else x if x.isidentifier() else f"({x})"
-    return found.format(
-        x=x,
-        z=f"({z} / {scale})" if scale else z,
-        by_scale=f" / {scale}" if scale else "",
-        less_scale=f" - np.log({scale})" if scale else "",
-        loc=(f"{loc} + " if loc else "") + (f"{scale} * " if scale else ""),
+
+    log: Function
+    low: Any = -np.inf
+    high: Any = np.inf
+    cdf: Function | None = None
+    sf: Function | None = None
+    ppf: Function | None = None
+    logcdf: Function | None = None
+    discrete: bool = False
+    valid: Function | None = None  # of the parameters; positive, if not given
+
+
+def is_fraction(p: Any) -> Any:
+    return e.logical_and(e.greater_equal(p, 0), e.less_equal(p, 1))
+
+
+def log_of_binomial(k: Any, n: Any, p: Any) -> Any:
+    ways = gammaln(n + 1.0) - gammaln(k + 1.0) - gammaln(n - k + 1.0)
+    return ways + xlogy(k, p) + xlog1py(n - k, -p)
+
+
+def log_of_student(z: Any, df: Any) -> Any:
+    rest = gammaln((df + 1.0) / 2) - gammaln(df / 2.0) - e.log(df * math.pi) / 2
+    return rest - (df + 1.0) / 2 * e.log1p(z * z / df)
+
+
+HALF_LOG: float = math.log(2 * math.pi) / 2
+# fmt: off
+DISTRIBUTIONS = {
+    "norm": Distribution(
+        lambda z: -z * z / 2 - HALF_LOG, cdf=ndtr, sf=lambda z: ndtr(-z), ppf=ndtri, logcdf=log_ndtr),
+    "expon": Distribution(
+        lambda z: -z, 0, cdf=lambda z: -e.expm1(-z), sf=lambda z: e.exp(-z), ppf=lambda q: -e.log1p(-q)),
+    "uniform": Distribution(lambda z: z * 0.0, 0, 1, cdf=lambda z: z, sf=lambda z: 1 - z, ppf=lambda q: q),
+    "laplace": Distribution(
+        lambda z: -abs(z) - math.log(2),
+        cdf=lambda z: where(e.greater(z, 0), 1 - e.exp(-abs(z)) / 2, e.exp(-abs(z)) / 2)),
+    "logistic": Distribution(
+        lambda z: -abs(z) - 2 * e.log1p(e.exp(-abs(z))),
+        cdf=expit, sf=lambda z: expit(-z), ppf=logit, logcdf=log_expit),
+    "cauchy": Distribution(
+        lambda z: -e.log1p(z * z) - math.log(math.pi), cdf=lambda z: 0.5 + e.arctan(z) / math.pi),
+    "gumbel_r": Distribution(
+        lambda z: -z - e.exp(-z), cdf=lambda z: e.exp(-e.exp(-z)), logcdf=lambda z: -e.exp(-z)),
+    "rayleigh": Distribution(
+        lambda z: e.log(z) - z * z / 2, 0,
+        cdf=lambda z: -e.expm1(-z * z / 2), sf=lambda z: e.exp(-z * z / 2)),
+    "halfnorm": Distribution(
+        lambda z: math.log(2 / math.pi) / 2 - z * z / 2, 0,
+        cdf=lambda z: erf(z / math.sqrt(2)), sf=lambda z: erfc(z / math.sqrt(2))),
+    "lognorm": Distribution(
+        lambda z, s: -((e.log(z) / s) ** 2) / 2 - e.log(s * z) - HALF_LOG, 0,
+        cdf=lambda z, s: ndtr(e.log(z) / s), sf=lambda z, s: ndtr(-e.log(z) / s)),
+    "gamma": Distribution(lambda z, a: xlogy(a - 1.0, z) - z - gammaln(a), 0),
+    "invgamma": Distribution(lambda z, a: -(a + 1.0) * e.log(z) - gammaln(a) - 1.0 / z, 0),
+    "chi2": Distribution(
+        lambda z, df: xlogy(df / 2.0 - 1, z) - z / 2 - gammaln(df / 2.0) - math.log(2) / 2 * df, 0),
+    "beta": Distribution(
+        lambda z, a, b: xlog1py(b - 1.0, -z) + xlogy(a - 1.0, z) - betaln(a, b), 0, 1),
+    "t": Distribution(log_of_student),
+    "pareto": Distribution(
+        lambda z, b: e.log(b) - xlogy(b + 1.0, z), 1,
+        cdf=lambda z, b: 1 - e.power(z, -b), sf=lambda z, b: e.power(z, -b)),
+    "weibull_min": Distribution(
+        lambda z, c: e.log(c) + xlogy(c - 1.0, z) - e.power(z, c), 0,
+        cdf=lambda z, c: -e.expm1(-e.power(z, c)), sf=lambda z, c: e.exp(-e.power(z, c))),
+    "poisson": Distribution(
+        lambda k, mu: xlogy(k, mu) - gammaln(k + 1.0) - mu, 0, discrete=True,
+        valid=lambda mu: e.greater_equal(mu, 0)),
+    "bernoulli": Distribution(
+        lambda k, p: xlogy(k, p) + xlog1py(1.0 - k, -p), 0, 1, discrete=True, valid=is_fraction),
+    "binom": Distribution(
+        log_of_binomial, 0, lambda n, p: n, discrete=True, valid=lambda n, p: is_fraction(p)),
+    "geom": Distribution(
+        lambda k, p: xlog1py(k - 1.0, -p) + e.log(p), 1, discrete=True, valid=is_fraction),
+    "nbinom": Distribution(
+        lambda k, n, p: gammaln(n + k) - gammaln(k + 1.0) - gammaln(n) + xlogy(n, p) + xlog1py(k, -p),
+        0, discrete=True, valid=lambda n, p: is_fraction(p)),
+}
+# fmt: on
+
+
+def of_distribution(method: str) -> Function:
+    """A method of `scipy.stats`' distributions, of a distribution, values and its parameters."""
+
+    def called(distribution: Any, x: Any, *args: Any, **more: Any) -> Any:
+        found = DISTRIBUTIONS.get(distribution.name)
+        if found is None or not type(distribution).__module__.startswith("scipy.stats."):
+            return NotImplemented
+        given, loc, scale = distribution._parse_args(*args, **more)
+        given = tuple([lift(p) for p in given])
+        valid = functools.reduce(
+            e.logical_and, [e.greater(p, 0) for p in given], e.greater(scale, 0)
+        )
+        if found.valid is not None:
+            valid = e.logical_and(e.greater(scale, 0), found.valid(*given))
+        if method == "ppf":
+            return quantiles(found, cast(array(x), FLOAT64), given, loc, scale, valid)
+        z = (cast(array(x), FLOAT64) - loc) / scale
+        return at_values(method.replace("pmf", "pdf"), found, z, given, scale, valid)
+
+    return called
+
+
+def quantiles(found: Distribution, q: Any, given: Any, loc: Any, scale: Any, valid: Any) -> Any:
+    if found.ppf is None:
+        return NotImplemented
+    return where(e.logical_and(valid, is_fraction(q)), found.ppf(q, *given) * scale + loc, np.nan)
+
+
+def at_values(method: str, found: Distribution, z: Any, given: Any, scale: Any, valid: Any) -> Any:
+    """A method of standard values, beyond the support what it is there; it is asked for inside."""
+    low, high = (end(*given) if callable(end) else end for end in (found.low, found.high))
+    inside = e.logical_and(e.greater_equal(z, low), e.less_equal(z, high))
+    inside = e.logical_and(inside, e.isfinite(z))
+    if found.discrete:
+        inside = e.logical_and(inside, e.equal(z, e.floor(z)))
+    middle = (
+        0.5 if found.high is not np.inf and not found.discrete else low if found.discrete else 1.0
     )
+    known = of_standard(method, found, where(inside, z, middle), given)
+    if known is None:
+        return NotImplemented
+    if method.endswith("pdf"):
+        known = (
+            known if found.discrete else known / scale if method == "pdf" else known - e.log(scale)
+        )
+        outside: Any = -np.inf if method == "logpdf" else 0.0
+    else:
+        nothing, whole = (-np.inf, 0.0) if method.startswith("log") else (0.0, 1.0)
+        none = e.less_equal(z, low) if method.endswith("cdf") else e.greater_equal(z, high)
+        outside = where(none, nothing, whole)
+    return where(e.logical_and(valid, e.equal(z, z)), where(inside, known, outside), np.nan)
+
+
+def of_standard(method: str, found: Distribution, z: Any, given: Any) -> Any:
+    """A method of values within the support; None where it is not known."""
+    if method.endswith("pdf"):
+        y = found.log(z, *given)
+        return y if method == "logpdf" else e.exp(y)
+    if method == "logcdf" and found.logcdf is not None:
+        return found.logcdf(z, *given)
+    if method == "logsf" and found.logcdf is not None and found.low == -found.high and found.sf:
+        return found.logcdf(-z, *given)  # a symmetric one
+    known = found.cdf if method.endswith("cdf") else found.sf
+    if known is None:
+        return None
+    y = known(z, *given)
+    return e.log(y) if method.startswith("log") else y
 
 
 # ----------------------------------------------------------------------------------- SciPy's ufuncs
