@@ -26,7 +26,7 @@ NumPy's own functions, called with a traced value, are ge2's: `import numpy as n
 the same ones, and takes what NumPy cannot hand on: lists of traced values (`array`, `stack`), arrays that
 are made while tracing and written (`zeros`), constants indexed by a traced number (`take`).
 
-What is not listed can be used all the same:
+What is not listed can be used all the same (ufuncs of SciPy's as they are, without a derivative):
 
     y = ge2.pure_callback(np.unique, like, x)     # any function of NumPy's or SciPy's, run on the CPU
     relu3 = ge2.extend.elementwise("relu3", lambda x: np.maximum(x, 0) ** 3, "ge2_max_$t({0} * {0} * {0}, 0)",
