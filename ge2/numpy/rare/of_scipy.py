@@ -19,7 +19,7 @@ from ge2 import numpy as gnp
 from ge2.base.arrays import COMPLEX, FLOAT64, INEXACT
 from ge2.ir import type_of
 from ge2.numpy import fft, linalg
-from ge2.numpy.linalg.equations import adjoint, matrices, of_hermitian
+from ge2.numpy.linalg.equations import adjoint, expm, matrices, of_hermitian
 from ge2.numpy.rare import special
 from ge2.numpy.rare.grids import sliding_window_view
 
@@ -138,42 +138,6 @@ def lstsq(a: Any, b: Any, cond: Any = None) -> Any:
 
 
 # ------------------------------------------------------------------------- scipy.linalg: functions
-
-PADE: Final = (
-    64764752532480000, 32382376266240000, 7771770303897600, 1187353796428800, 129060195264000,
-    10559470521600, 670442572800, 33522128640, 1323241920, 40840800, 960960, 16380, 182, 1,
-)  # fmt: skip
-NEAR: Final = 5.371920351148152  # the norm up to which that approximant is exact to rounding
-SQUARINGS: Final = 24
-
-
-def expm(A: Any) -> Any:
-    """The exponential of matrices, by N. Higham's *The scaling and squaring method for the matrix
-    exponential revisited* (2005): an approximant of order 13, squared as often as the norm asks,
-    up to one of 9e7.
-    """
-    x = matrices(A, "expm", square=True)
-    size = gnp.max(gnp.sum(abs(x), axis=-2), axis=-1)
-    ratio = gnp.where(size > NEAR, size, NEAR) / NEAR
-    count = gnp.ceil(gnp.log2(ratio))[..., None, None]  # a whole number, so without a derivative
-    y = approximant(x * gnp.exp2(-count))
-    for i in range(SQUARINGS):
-        used = count > i
-        part = gnp.where(used, y, 0)  # what is not squared may not overflow
-        y = gnp.where(used, part @ part, y)
-    return y
-
-
-def approximant(x: Any) -> Any:
-    b, unit = PADE, gnp.eye(type_of(x).shape[-1], dtype=type_of(x).dtype)
-    x2 = x @ x
-    x4 = x2 @ x2
-    x6 = x4 @ x2
-    high = x6 @ (b[13] * x6 + b[11] * x4 + b[9] * x2)
-    odd = x @ (high + b[7] * x6 + b[5] * x4 + b[3] * x2 + b[1] * unit)
-    high = x6 @ (b[12] * x6 + b[10] * x4 + b[8] * x2)
-    even = high + b[6] * x6 + b[4] * x4 + b[2] * x2 + b[0] * unit
-    return linalg.solve(even - odd, even + odd)
 
 
 def block_diag(*arrs: Any) -> Any:
