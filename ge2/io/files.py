@@ -1,4 +1,4 @@
-"""Files of arrays: whole or absent, what is in them, and NumPy's npz format."""
+"""Files of arrays: whole or absent, what is in them, NumPy's npz format and safetensors."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
+from itertools import pairwise
 from tokenize import TokenError
-from typing import Any, BinaryIO, Final
+from typing import Any, BinaryIO, Final, final
 
+import ml_dtypes
 import numpy as np
 from numpy.lib import format as npy
 
-from ge2.base.arrays import BFLOAT16, EXTENDED, known, short
+from ge2.base.arrays import BFLOAT16, EXTENDED, FP8, known, short
 from ge2.base.errors import FileError, InputError
 from ge2.base.record import record
 from ge2.base.source import here
@@ -160,8 +162,10 @@ def wrong_name(name: str) -> str:
 # -------- NumPy's npz format: a zip archive of npy files, without pickled objects.
 
 
-DTYPES: Final = "__dtypes__"  # the array that names the dtypes NumPy does not know, as JSON
-LONGEST: Final = 10_000  # bytes of the header of an array
+EXTENDED_DTYPES: Final = (
+    "__dtypes__"  # the array that names the dtypes NumPy does not know, as JSON
+)
+LONGEST_OF_NPY: Final = 10_000  # bytes of the header of an array
 OLDEST: Final = (1980, 1, 1, 0, 0, 0)  # the time of every member: equal trees, equal files
 WRONG: Final = (
     ValueError, TypeError, SyntaxError, RecursionError, MemoryError, EOFError, OSError,
@@ -170,7 +174,7 @@ WRONG: Final = (
 )  # fmt: skip
 
 
-def write(file: BinaryIO, arrays: Mapping[str, Any], host: Any) -> None:
+def write_archive(file: BinaryIO, arrays: Mapping[str, Any], host: Any) -> None:
     """Writes arrays, each fetched by `host` when its turn comes.
 
     `np.load` reads those of ml_dtypes as void of their size, as it does what `np.savez` writes.
@@ -180,7 +184,7 @@ def write(file: BinaryIO, arrays: Mapping[str, Any], host: Any) -> None:
         for name, x in arrays.items():
             put(archive, name, x, host)
         if names:
-            put(archive, DTYPES, np.frombuffer(json.dumps(names).encode(), np.uint8), host)
+            put(archive, EXTENDED_DTYPES, np.frombuffer(json.dumps(names).encode(), np.uint8), host)
 
 
 def put(archive: zipfile.ZipFile, name: str, x: Any, host: Any) -> None:
@@ -190,7 +194,7 @@ def put(archive: zipfile.ZipFile, name: str, x: Any, host: Any) -> None:
         npy.write_array(member, x, allow_pickle=False)
 
 
-def opened(file: BinaryIO, path: str) -> dict[str, Stored]:
+def open_archive(file: BinaryIO, path: str) -> dict[str, Stored]:
     """The arrays of an open file. FileError if it is not of the format, or not whole."""
     try:
         archive = zipfile.ZipFile(file)
@@ -217,7 +221,7 @@ def stored(archive: zipfile.ZipFile, member: zipfile.ZipInfo, name: str, path: s
             if version not in ((1, 0), (2, 0)):
                 raise ValueError(f"version {version} of the npy format")
             header = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
-            shape, _, dtype = header(f, LONGEST)
+            shape, _, dtype = header(f, LONGEST_OF_NPY)
             length = member.file_size - f.tell()
     except WRONG as error:
         raise damaged(path, f"the header of {name!r} is damaged ({first_line(error)})") from None
@@ -228,15 +232,15 @@ def stored(archive: zipfile.ZipFile, member: zipfile.ZipInfo, name: str, path: s
         why = f"{name!r} is to have shape {shape} of {dtype}, and has {length} bytes"
         raise damaged(path, f"{why:.300}")
     dtype = dtype.newbyteorder("=")
-    return Stored(dtype, shape, partial(read, archive, member, name, path, dtype))
+    return Stored(dtype, shape, partial(read_member, archive, member, name, path, dtype))
 
 
-def read(
+def read_member(
     archive: zipfile.ZipFile, member: zipfile.ZipInfo, name: str, path: str, dtype: np.dtype
 ) -> Any:
     try:
         with archive.open(member) as f:
-            x = npy.read_array(f, allow_pickle=False, max_header_size=LONGEST)
+            x = npy.read_array(f, allow_pickle=False, max_header_size=LONGEST_OF_NPY)
             f.read()  # to its end, where its checksum is compared
     except WRONG as error:
         raise damaged(path, f"{name!r} is damaged ({first_line(error)})") from None
@@ -248,9 +252,9 @@ def with_dtypes(found: dict[str, Stored], path: str) -> dict[str, Stored]:
     program.
     """
     words: Any = {}
-    if DTYPES in found:
+    if EXTENDED_DTYPES in found:
         try:
-            words = json.loads(found.pop(DTYPES).read().tobytes())
+            words = json.loads(found.pop(EXTENDED_DTYPES).read().tobytes())
             words = {name: extended(word) for name, word in words.items()}
         except WRONG as error:
             raise damaged(path, f"its record of dtypes is damaged ({first_line(error)})") from None
@@ -276,3 +280,153 @@ def extended(word: str) -> np.dtype:
 
 def viewed(x: Stored, dtype: np.dtype) -> Any:
     return x.read().view(dtype)
+
+
+# -------- The safetensors format: the length of a header, the header as JSON, and the arrays' bytes.
+# A header has a dtype, a shape and a range of bytes for each name. Ranges cover all bytes behind the
+# header once. https://huggingface.co/docs/safetensors describes the format.
+
+
+DTYPES: Final = {
+    "BOOL": np.dtype(bool), "C64": np.dtype(np.complex64),
+    **{f"{kind.upper()}{8 * n}": np.dtype(f"<{kind}{n}") for kind in "iu" for n in (1, 2, 4, 8)},
+    **{f"F{8 * n}": np.dtype(f"<f{n}") for n in (2, 4, 8)}, "BF16": BFLOAT16,
+    "F8_E4M3": FP8[0], "F8_E5M2": FP8[1], "F8_E8M0": np.dtype(ml_dtypes.float8_e8m0fnu),
+}  # fmt: skip
+NAMES: Final = {dtype: name for name, dtype in DTYPES.items()}
+METADATA: Final = "__metadata__"
+ABOUT: Final = {"format": "pt"}  # Hugging Face's loaders refuse a file that names no such format
+LONGEST: Final = 100_000_000  # bytes of a header, as the format's own library limits it
+FIELDS: Final = {"dtype", "shape", "data_offsets"}
+
+
+def write_tensors(file: BinaryIO, arrays: Mapping[str, Any], host: Any) -> None:
+    """Writes arrays, each fetched by `host` when its turn comes; wider dtypes first, so that
+    all are aligned.
+    """
+    order = sorted(arrays, key=lambda name: (-arrays[name].dtype.itemsize, name))
+    header: dict[str, Any] = {METADATA: ABOUT}
+    end = 0
+    for name in order:
+        dtype = arrays[name].dtype.newbyteorder("=")
+        begin, end = end, end + dtype.itemsize * math.prod(arrays[name].shape)
+        shape = list(arrays[name].shape)
+        header[name] = {"dtype": NAMES[dtype], "shape": shape, "data_offsets": [begin, end]}
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)
+    file.write(len(text).to_bytes(8, "little"))
+    file.write(text)
+    for name in order:
+        x = np.ascontiguousarray(host(arrays[name]))
+        x = x.astype(x.dtype.newbyteorder("<"), copy=False)
+        file.write(x.reshape(-1).view(np.uint8).data)
+
+
+def open_tensors(file: BinaryIO, path: str) -> dict[str, Stored]:
+    """The arrays of an open file. FileError if it is not of the format, or not whole."""
+    size = file.seek(0, 2)
+    file.seek(0)
+    length = int.from_bytes(file.read(8), "little")
+    if size < 8 or length > size - 8:
+        why = f"its header is to have {length} bytes, and the file has {size}" if size >= 8 else ""
+        raise damaged(path, why or f"it has {size} bytes, and a header begins with 8")
+    if length > LONGEST:
+        raise damaged(path, f"its header is to have {length} bytes; the format allows {LONGEST}")
+    found = entries(parsed(file.read(length), path), path)
+    check_ranges(found, size - 8 - length, path)
+    return {
+        name: Stored(
+            dtype, shape, partial(read_tensor, file, path, dtype, shape, 8 + length + begin)
+        )
+        for name, (dtype, shape, begin, _) in found.items()
+    }
+
+
+def read_tensor(
+    file: BinaryIO, path: str, dtype: np.dtype, shape: tuple[int, ...], at: int
+) -> np.ndarray[Any, Any]:
+    x = np.empty(shape, dtype)
+    file.seek(at)
+    if file.readinto(x.reshape(-1).view(np.uint8)) != x.nbytes:  # type: ignore[attr-defined]
+        raise damaged(path, "it was cut short while it was read")
+    return x if dtype.isnative else x.astype(dtype.newbyteorder("="))
+
+
+def parsed(text: bytes, path: str) -> dict[str, Any]:
+    """The header as a dict without the metadata."""
+    try:
+        found = json.loads(text.decode(), object_pairs_hook=once)
+    except (ValueError, RecursionError) as error:
+        why = f"its header is no JSON ({str(error)[:100]})"
+        raise damaged(path, why, fix="a file in the safetensors format") from None
+    if not isinstance(found, dict):
+        raise damaged(path, "its header is no JSON object", fix="a file in the safetensors format")
+    found.pop(METADATA, None)
+    return found
+
+
+def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a name is there twice")
+    return found
+
+
+def entries(
+    header: Mapping[str, Any], path: str
+) -> dict[str, tuple[np.dtype, tuple[int, ...], int, int]]:
+    """Dtype, shape, and range of bytes by name."""
+    found = {}
+    for name, entry in header.items():
+        if why := wrong_name(name):
+            raise damaged(path, f"the name {name!r:.100} is refused: {why}", "another file")
+        if not isinstance(entry, dict) or entry.keys() != FIELDS:
+            raise damaged(path, f"its entry {name!r} has not the fields {', '.join(FIELDS)}")
+        dtype = DTYPES.get(entry["dtype"]) if isinstance(entry["dtype"], str) else None
+        if dtype is None:
+            why = f"{name!r} has the dtype {entry['dtype']!r:.40}, which NumPy and ml_dtypes lack"
+            raise damaged(path, why, f"one of {', '.join(DTYPES)}")
+        shape, offsets = entry["shape"], entry["data_offsets"]
+        if not (counts(shape) and counts(offsets) and len(offsets) == 2 and len(shape) <= 64):
+            raise damaged(path, f"shape and offsets of {name!r} are not lists of sizes")
+        begin, end = offsets
+        if end - begin != dtype.itemsize * math.prod(shape):
+            words = f"{end - begin} bytes for {entry['dtype']} of shape {tuple(shape)}"
+            raise damaged(path, f"{name!r} is to have {words:.200}")
+        found[name] = dtype, tuple(shape), begin, end
+    return found
+
+
+def counts(x: Any) -> bool:
+    return isinstance(x, list) and all(type(n) is int and 0 <= n < 1 << 62 for n in x)
+
+
+def check_ranges(found: Mapping[str, tuple[Any, Any, int, int]], size: int, path: str) -> None:
+    """FileError unless the ranges cover `size` bytes, each once."""
+    ranges = sorted((begin, end, name) for name, (_, _, begin, end) in found.items())
+    last = ranges[-1][1] if ranges else 0
+    if last > size:
+        raise damaged(path, f"it is cut short: {size} of {last} bytes of arrays are there")
+    for (_, end, before), (begin, _, name) in pairwise([(0, 0, ""), *ranges]):
+        if begin < end:
+            raise damaged(path, f"{before!r} and {name!r} overlap", "another file")
+        if begin > end:
+            raise damaged(path, f"{begin - end} bytes before {name!r} belong to no array")
+    if last < size:
+        raise damaged(path, f"{size - last} bytes at its end belong to no array")
+
+
+@final
+@record
+class Format:
+    """A format of files, by how arrays are written and found; `lacks`: dtypes that it has no name for."""
+
+    write: Callable[[BinaryIO, Mapping[str, Any], Any], None]
+    opened: Callable[[BinaryIO, str], dict[str, Stored]]
+    lacks: Callable[[np.dtype], bool]
+
+
+FORMATS: Final = {
+    ".safetensors": Format(write_tensors, open_tensors, lambda dtype: dtype not in NAMES),
+    ".npz": Format(write_archive, open_archive, lambda dtype: False),
+}

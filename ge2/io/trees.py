@@ -17,7 +17,7 @@ from ge2.base.errors import ArgumentError, FileError, InputError
 from ge2.base.pytree import Structure, flatten_with_path, keystr, unflatten
 from ge2.base.record import record
 from ge2.base.source import here, warn
-from ge2.io import files, tensors
+from ge2.io import files
 from ge2.io.files import (
     Path,
     Stored,
@@ -165,7 +165,6 @@ def numbers(name: str) -> list[Any]:
 
 
 T = TypeVar("T")
-FORMATS: Final = {".safetensors": tensors, ".npz": files}
 ROOT: Final = "value"  # the name of an array that is in no container
 SHOWN: Final = 4  # names in an error
 PICKLED: Final = (".pt", ".pth", ".bin", ".pkl", ".pickle", ".ckpt")
@@ -253,7 +252,7 @@ def contents(path: Path) -> dict[str, Any]:
 def formatted(path: Any) -> tuple[str, Any]:
     """The path as text, and the module of its format."""
     text = path_text(path)
-    form = FORMATS.get(os.path.splitext(text)[1].lower())
+    form = files.FORMATS.get(os.path.splitext(text)[1].lower())
     if form is not None:
         return text, form
     what = f"files of arrays are .safetensors or .npz; got {text!r}"
@@ -308,7 +307,7 @@ def as_array(name: str, leaf: Any, form: Any) -> Any:
         what = f"{name!r} is {leaf!r:.60} of type {type(leaf).__name__}, and no array of numbers"
         fix = f"ge2.nn.static for what is no parameter, or {name}=str(...)"
         raise InputError(what, where=here(), fix=fix)
-    if form is tensors and dtype not in tensors.NAMES:
+    if form.lacks(dtype):
         what = f"{name!r} is {type_words(dtype, x.shape)}, which safetensors has no name for"
         raise InputError(what, where=here(), fix="a path that ends in .npz")
     return x

@@ -10,6 +10,8 @@ from ge2.ops.graphs.loops import RepeatLoop as RepeatLoop
 from ge2.ops.graphs.region import Region as Region
 from ge2.ops.graphs.region import Windows as Windows
 from ge2.ops.index import RowSums as RowSums
+from ge2.ops.linalg.decompositions import Lu as Lu
+from ge2.ops.linalg.decompositions import LuSolve as LuSolve
 from ge2.ops.random import Draw as Draw
 from ge2.ops.reduce import ReduceDeviations, ReduceSumExp
 from ge2.passes.context import Context as Context
@@ -19,8 +21,6 @@ from ge2.passes.indices import SumsAt as SumsAt
 from ge2.passes.indices import SumsInOrder as SumsInOrder
 from ge2.passes.indices import UpdateOrder as UpdateOrder
 from ge2.passes.indices import Wrap as Wrap
-from ge2.passes.linear_algebra import Lu as Lu
-from ge2.passes.linear_algebra import LuSolve as LuSolve
 from ge2.passes.loops import trim
 from ge2.passes.loops.parts import parts_as_values
 from ge2.passes.simplify import inline, simplify, strong

@@ -14,16 +14,25 @@ import numpy as np
 from ge2.base.arrays import FLOAT32, FLOAT64, HALF, INT64, INTEGERS, accumulator
 from ge2.base.record import record
 from ge2.base.source import Source
-from ge2.ir import ArrayType, Atom, Dims, Eqn, Graph, Op, Var, applied, makers_of
+from ge2.ir import ArrayType, Atom, Dims, Eqn, Graph, Literal, Op, Var, applied, makers_of
 from ge2.ir.graph import DIVISION, without_dead_code
 from ge2.ops.dot import DotGeneral, Fft, Irfft, Rfft, is_outer
-from ge2.ops.elementwise import ADD, MUL, ConvertElementType
+from ge2.ops.elementwise import ADD, MUL, WHERE, ConvertElementType
 from ge2.ops.graphs.loops import ScanLoop
-from ge2.ops.linalg import Cholesky, Det, Linalg, SlogDet, Solve
-from ge2.ops.linalg.decompositions import Eigh, Svd
+from ge2.ops.linalg import Cholesky, Det, SlogDet, Solve
+from ge2.ops.linalg.decompositions import Eigh, Lu, LuSolve, Svd
 from ge2.ops.pointlike import Pointlike
 from ge2.ops.reduce import Reduce, ReduceSum, kept
-from ge2.ops.shape import Barrier, BroadcastInDim, Concatenate, Reshape, Slice, Transpose, inverse
+from ge2.ops.shape import (
+    Barrier,
+    BroadcastInDim,
+    Concatenate,
+    Iota,
+    Reshape,
+    Slice,
+    Transpose,
+    inverse,
+)
 from ge2.passes.context import NOTHING, Context, ProductsToSums, TinyProducts
 from ge2.passes.simplify import Sweep
 
@@ -412,62 +421,40 @@ def is_single(eqn: Eqn) -> bool:
 
 
 # -------- Systems of equations with one matrix, or with its transpose, share its factors.
-# solve a b, solve a c -> lu a, lu_solve lu b, lu_solve lu c a scan that solves by a -> lu a, a scan
-# of lu_solve
+# solve a b, solve a c -> lu a, lu_solve lu b, lu_solve lu c
+# A triangular matrix, as `np.tril(a)` or what `cholesky` gives, is its own factor, with no rows
+# swapped. LAPACK has matrices by columns, so that a lower triangle is an upper one there.
 
 
-@final
-@record
-class Lu(Linalg):
-    """The factors of a[n, n] as LAPACK's getrf leaves them in memory, by columns: both triangles
-    in one, transposed, and the row that each was swapped with, counted from 1.
-
-    LinAlgError for a singular matrix.
-    """
-
-    name = "lu"
-    several = True
-
-    def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:
-        a = self.matrix(types[0])
-        return a.with_shape(a.shape), ArrayType(a.shape[:1], INT64)
-
-    def reference(self, *arrays: Any) -> Any:
-        lu, n = np.array(arrays[0]), len(arrays[0])
-        swaps = np.arange(1, n + 1)
-        for i in range(n):
-            k = i + int(np.argmax(np.abs(lu[i:, i])))
-            lu[[i, k]], swaps[i] = lu[[k, i]], k + 1
-            if lu[i, i] == 0:
-                raise np.linalg.LinAlgError("Singular matrix")
-            lu[i + 1 :, i] /= lu[i, i]
-            lu[i + 1 :, i + 1 :] -= np.outer(lu[i + 1 :, i], lu[i, i + 1 :])
-        return np.ascontiguousarray(lu.T), swaps
+OTHER_SIDE = {"lower": "upper", "upper": "lower", "": ""}
+SIDES = {"le": "lower", "lt": "lower", "ge": "upper", "gt": "upper"}  # where column op row holds
 
 
-@final
-@record
-class LuSolve(Linalg):
-    """The x of a @ x = b, or of a.T @ x = b, by the factors of a: b[n, k] -> [n, k]."""
+def side_of(a: Atom, makers: Mapping[Any, Eqn]) -> str:
+    """The triangle, lower or upper, that has all elements of a matrix but zeros; "" if not known."""
+    if (maker := makers.get(a)) is None:
+        return ""
+    if isinstance(maker.op, Transpose):
+        return OTHER_SIDE[side_of(maker.inputs[0], makers)]
+    if isinstance(maker.op, Cholesky):
+        return "lower"
+    if isinstance(maker.op, ConvertElementType) or maker.op.name in ("conj", "neg"):
+        return side_of(maker.inputs[0], makers)
+    compare = makers.get(maker.inputs[0]) if maker.op is WHERE else None
+    places = () if compare is None else [makers.get(x) for x in compare.inputs]
+    axes = [m.op.axis for m in places if m is not None and isinstance(m.op, Iota)]
+    if compare is None or sorted(axes) != [0, 1]:
+        return ""
+    _, chosen, other = maker.inputs
+    if compare.op.name == "eq":
+        return side_of(other, makers)  # the diagonal is another
+    side = SIDES.get(compare.op.name, "")
+    side = side if axes == [1, 0] else OTHER_SIDE[side]
+    return side if is_zero(other) else OTHER_SIDE[side] if is_zero(chosen) else ""
 
-    transposed: bool = False
-    name = "lu_solve"
 
-    def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:
-        b = self.matrix(types[2], square=False)
-        return (b.with_shape(b.shape),)
-
-    def reference(self, *arrays: Any) -> Any:
-        lu, swaps, b = arrays[0].T, arrays[1], arrays[2]
-        lower, upper = np.tril(lu, -1) + np.eye(len(lu), dtype=lu.dtype), np.triu(lu)
-        order = np.arange(len(lu))
-        for i, k in enumerate(swaps - 1):
-            order[[i, k]] = order[[k, i]]
-        if not self.transposed:
-            return np.linalg.solve(upper, np.linalg.solve(lower, b[order]))
-        x = np.empty_like(b)
-        x[order] = np.linalg.solve(lower.T, np.linalg.solve(upper.T, b))
-        return x
+def is_zero(a: Atom) -> bool:
+    return isinstance(a, Literal) and a.value == 0
 
 
 def factors(graph: Graph, context: Context = NOTHING) -> Graph:
@@ -511,7 +498,7 @@ class Sharing:
             if isinstance(eqn.op, ScanLoop):
                 found = constant_matrices(eqn) if solves(eqn) else {}
                 self.count.update(2 * [self.matrix(a)[0] for a, _ in found.values()])
-            elif system(eqn):
+            elif system(eqn) and not side_of(eqn.inputs[0], self.makers):
                 self.count[self.matrix(eqn.inputs[0])[0]] += 1
 
     def matrix(self, a: Atom) -> Matrix:
@@ -521,6 +508,8 @@ class Sharing:
         for eqn in self.graph.eqns:
             if isinstance(eqn.op, ScanLoop) and solves(eqn):
                 self.eqns.append(self.loop(eqn, eqn.op))
+            elif system(eqn) and side_of(eqn.inputs[0], self.makers):
+                self.by_triangle(eqn)
             elif system(eqn) and self.count[self.matrix(eqn.inputs[0])[0]] > 1:
                 a, turned = self.matrix(eqn.inputs[0])
                 given = (*self.of(a, eqn.source), eqn.inputs[1])
@@ -529,6 +518,20 @@ class Sharing:
                 self.eqns.append(eqn)
         graph = self.graph
         return Graph(graph.inputs, tuple(self.eqns), graph.outputs, graph.consts)
+
+    def by_triangle(self, eqn: Eqn) -> None:
+        """A system of a triangular matrix, which is solved as it is, in double as others are."""
+        add = partial(applied, self.eqns, source=eqn.source)
+        (a, turned), b, out = self.matrix(eqn.inputs[0]), eqn.inputs[1], eqn.outs[0]
+        if side_of(a, self.makers) == "upper":
+            a, turned = add(Transpose((1, 0)), a), not turned
+        wide = WIDER.get(out.type.dtype)
+        a, b = (x if wide is None else add(ConvertElementType(wide), x) for x in (a, b))
+        one = Literal(np.int64(1), ArrayType((), INT64))
+        swaps = add(ADD, add(Iota((a.type.shape[0],), 0, INT64)), one)
+        x = add(LuSolve(not turned, triangular=True), a, swaps, b)
+        rounded = Eqn(ConvertElementType(out.type.dtype), (x,), eqn.outs, eqn.source)
+        self.eqns.append(rounded if wide else replace(self.eqns.pop(), outs=eqn.outs))
 
     def of(self, a: Atom, source: Source | None) -> tuple[Var, Var]:
         """The factors of a matrix, made here if nobody has asked for them."""

@@ -212,16 +212,6 @@ def stacked(found: Expression, args: Sequence[ast.expr]) -> str:
 # functions of NumPy's and SciPy's that take arrays alone, and what does the same
 THEIRS: Final = {
     "as_strided": "np.lib.stride_tricks.sliding_window_view, or x[i] with an array i of indices",
-    "trapezoid": "np.trapezoid({0})",
-    "norm": "np.linalg.norm({0})",
-    "solve": "np.linalg.solve({0})",
-    "solve_triangular": "np.linalg.solve({0}) of a triangle, np.tril(a) or np.triu(a)",
-    "inv": "np.linalg.inv({0})",
-    "det": "np.linalg.det({0})",
-    "fft": "np.fft.fft({0})",
-    "ifft": "np.fft.ifft({0})",
-    "rfft": "np.fft.rfft({0})",
-    "irfft": "np.fft.irfft({0})",
 }
 DTYPES: Final = {float: "np.float64", int: "np.int64", complex: "np.complex128"}
 
@@ -384,11 +374,6 @@ def of_method(found: Expression, call: ast.Call, args: list[str], use: str, labe
     if name in ("format", "join"):
         return GENERAL["format"]
     home = type(held).__module__
-    if home.startswith("scipy.stats._continuous_distns"):
-        named = {str(k.arg): found.text(k.value, "x") for k in call.keywords}
-        fits = 0 < len(args) + len(named) <= 3 and named.keys() <= {"loc", "scale"}
-        formula = special.formula_of(held, name, *args, **named) if fits else ""
-        return formula or of_callback(None, found, call)
     home = home.partition(".")[0]
     return "" if home in ("builtins", "ge2", "numpy") else of_callback(None, found, call)
 

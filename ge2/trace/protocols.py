@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Callable, Iterator
-from types import FunctionType, TracebackType
+from contextlib import suppress
+from operator import attrgetter
+from types import CodeType, FunctionType, TracebackType
 from typing import Any, Final, final
 
 import numpy as np
@@ -420,60 +423,115 @@ def passed(found: Any) -> Iterator[Any]:
                 yield value
 
 
-# -------- SciPy's special functions that are written in Python, given traced values.
+# -------- SciPy's functions that are written in Python, given traced values.
 # NumPy hands its own functions and ufuncs to an argument's class, so a traced value answers for
 # itself. What SciPy writes in Python, as `logsumexp`, asks for an array of the elements first,
-# which nobody has while a function is traced. So once a program that has imported `scipy.special`
-# traces a function, these look at their arguments, and hand traced ones to `ge2.scipy.special`. For
-# all others they do what they did; nobody's `from scipy.special import logsumexp` has to change.
+# which nobody has while a function is traced. So once a program that has imported a module of
+# SciPy's traces a function, those of its functions that ge2 has look at their arguments, and hand
+# traced ones to ours. For all others they do what they did, and whoever holds one, by
+# `from scipy.linalg import inv` or as an attribute, has to change nothing.
 
 
-_theirs: dict[str, Callable[..., Any]] = {}  # SciPy's own, by name
+# modules of SciPy's that may be imported yet, and were not when a trace began
+PENDING: Final = {
+    "scipy.special", "scipy.linalg", "scipy.integrate", "scipy.fft._basic_backend",
+    "scipy.fft._realtransforms_backend", "scipy.signal", "scipy.spatial.distance", "scipy.stats",
+}  # fmt: skip
+VAR_KEYWORD: Final = inspect.Parameter.VAR_KEYWORD
+VAR_POSITIONAL: Final = inspect.Parameter.VAR_POSITIONAL
+POSITIONAL_ONLY: Final = inspect.Parameter.POSITIONAL_ONLY
+# SciPy's own function and ours, by the module and the name
+_theirs: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {}
 
 
-def take_over(module: str = "scipy.special") -> None:
-    """Has SciPy's functions that are in Python take traced values, if a program has imported it."""
-    import inspect
+def take_over() -> None:
+    """Has SciPy's functions that are in Python take traced values, of the modules that a program
+    has imported.
+    """
+    from ge2.numpy.rare.of_scipy import OURS
 
-    from ge2.numpy.rare import special
+    for module in PENDING & sys.modules.keys():
+        try:
+            PENDING.remove(module)
+        except KeyError:
+            continue  # another thread has it
+        for name, ours in OURS[module].items():
+            with suppress(AttributeError):  # of another version of SciPy's
+                take_over_one(module, name, attrgetter(name)(sys.modules[module]), ours)
 
-    scipy = sys.modules.get(module)
-    if _theirs or scipy is None:
+
+def take_over_one(module: str, name: str, function: Any, ours: Callable[..., Any]) -> None:
+    if not isinstance(function, FunctionType):
         return
-    for name in special.__all__:
-        function = getattr(scipy, name, None)
-        if isinstance(function, FunctionType) and not function.__closure__:
-            _theirs[name] = own(function)
-            function.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
-            function.__code__ = stand_in(name).__code__
-            function.__defaults__ = function.__kwdefaults__ = None
+    signature = inspect.signature(function)
+    key = f"{module}:{name}"
+    _theirs[key] = own(function), of_their_arguments(ours, signature)
+    function.__signature__ = signature  # type: ignore[attr-defined]
+    function.__code__ = stand_in(function, key)
+    function.__defaults__ = function.__kwdefaults__ = None
 
 
 def own(function: FunctionType) -> FunctionType:
     """Another function of the same code."""
     found = FunctionType(
-        function.__code__, function.__globals__, function.__name__, function.__defaults__
+        function.__code__,
+        function.__globals__,
+        function.__name__,
+        function.__defaults__,
+        function.__closure__,
     )
     found.__kwdefaults__ = function.__kwdefaults__
     return found
 
 
-def stand_in(name: str) -> FunctionType:
-    """A function whose code needs nothing of the module that it is put into, but the name."""
+def stand_in(function: FunctionType, key: str) -> CodeType:
+    """Code that needs nothing of the module that it is put into. It names the variables of the
+    function's closure, which it does not read.
+    """
 
     def of_ge2_too(*args: Any, **kwargs: Any) -> Any:
         from ge2.trace.protocols import called
 
-        return called("NAME", args, kwargs)
+        return called("KEY", args, kwargs)
 
     code = of_ge2_too.__code__
-    known = tuple([name if each == "NAME" else each for each in code.co_consts])
-    return FunctionType(code.replace(co_name=name, co_consts=known), {})
+    known = tuple([key if each == "KEY" else each for each in code.co_consts])
+    free = function.__code__.co_freevars
+    return code.replace(co_name=function.__name__, co_consts=known, co_freevars=free)
 
 
-def called(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """SciPy's function of real arrays, and ours if any argument is traced."""
-    from ge2.numpy.rare import special
+def called(key: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """SciPy's function of real arrays, and ours if any argument is traced and ours knows how."""
+    from ge2.trace.writes import holds_traced
 
-    traced = any(map(is_traced, args)) or any(map(is_traced, kwargs.values()))
-    return (getattr(special, name) if traced else _theirs[name])(*args, **kwargs)
+    theirs, ours = _theirs[key]
+    if holds_traced(args) or (kwargs and holds_traced((*kwargs.values(),))):
+        y = ours(*args, **kwargs)
+        if y is not NotImplemented:
+            return tuple(y) if isinstance(y, tuple) else y
+    return theirs(*args, **kwargs)
+
+
+def of_their_arguments(ours: Callable[..., Any], theirs: inspect.Signature) -> Callable[..., Any]:
+    """`ours`, called with SciPy's arguments: of those that it lacks, it takes SciPy's defaults and
+    what says how a thing is done, and answers all else by NotImplemented.
+    """
+    from ge2.numpy.rare.of_scipy import OPTIONS
+
+    kinds = {each.kind for each in theirs.parameters.values()}
+    known = inspect.signature(ours).parameters
+    if VAR_POSITIONAL in kinds or POSITIONAL_ONLY in {each.kind for each in known.values()}:
+        return ours
+
+    def called_so(*args: Any, **kwargs: Any) -> Any:
+        bound = theirs.bind(*args, **kwargs)
+        bound.apply_defaults()
+        given: dict[str, Any] = {}
+        for name, value in bound.arguments.items():
+            given |= value if theirs.parameters[name].kind is VAR_KEYWORD else {name: value}
+        for name in given.keys() - known.keys() - OPTIONS:
+            if name not in theirs.parameters or given[name] is not theirs.parameters[name].default:
+                return NotImplemented
+        return ours(**{name: value for name, value in given.items() if name in known})
+
+    return called_so

@@ -19,7 +19,7 @@ from ge2.ir import ArrayType, Atom, Eqn, Graph, Literal, Op, Var, current, inter
 from ge2.numpy.promotion import cast
 from ge2.trace.concrete import Known, hash_of, holder
 from ge2.trace.operators import Operators
-from ge2.trace.protocols import Protocols
+from ge2.trace.protocols import PENDING, Protocols, take_over
 from ge2.trace.views import Cell, Ghost, Put, Read, View, ordered
 
 UNSURE = (
@@ -149,9 +149,7 @@ class Trace:
         self.refused: Callable[[], Exception] | None = None
         self.swallowed = False  # whether NumPy made something else of that error
         self.parent: Any = None
-        if "scipy.special" in modules:
-            from ge2.trace.protocols import take_over
-
+        if not PENDING.isdisjoint(modules):
             take_over()
 
     # ------------------------------------------------------------------------------------ recording

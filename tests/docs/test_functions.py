@@ -15,6 +15,7 @@ import pytest
 from ge2 import numpy as gnp
 from ge2.numpy.rare import special
 from ge2.numpy.rare.applying import REASONS
+from ge2.numpy.rare.of_scipy import OURS
 from ge2.trace import Tracer
 
 PAGE = Path(__file__).parents[2] / "docs" / "functions.md"
@@ -25,7 +26,7 @@ NumPy's own functions, called with a traced value, are ge2's: `import numpy as n
 the same ones, and takes what NumPy cannot hand on: lists of traced values (`array`, `stack`), arrays that
 are made while tracing and written (`zeros`), constants indexed by a traced number (`take`).
 
-What is not listed can be used all the same:
+What is not listed can be used all the same (ufuncs of SciPy's as they are, without a derivative):
 
     y = ge2.pure_callback(np.unique, like, x)     # any function of NumPy's or SciPy's, run on the CPU
     relu3 = ge2.extend.elementwise("relu3", lambda x: np.maximum(x, 0) ** 3, "ge2_max_$t({0} * {0} * {0}, 0)",
@@ -53,6 +54,20 @@ def public(module: Any) -> set[str]:
     }
 
 
+def of_scipy() -> set[str]:
+    """Functions of SciPy's that take traced values if SciPy is imported, by module and name."""
+    found = {f"{home.partition('._')[0]}:{n}" for home in OURS for n in OURS[home]}
+    methods = {f"scipy.stats.{name}" for name in special.DISTRIBUTIONS} | {
+        "scipy.stats.multivariate_normal"
+    }
+    plain = {
+        each.replace(":", ".")
+        for each in found
+        if not each.startswith(("scipy.stats", "scipy.special"))
+    }
+    return {name.removeprefix("scipy.") for name in plain | methods}
+
+
 def of_arrays() -> set[str]:
     """Methods and attributes of arrays, and of traced values."""
     return {n for n in dir(np.ndarray) if not n.startswith("_") and hasattr(Tracer, n)}
@@ -70,6 +85,9 @@ def page() -> str:
         listed("numpy.linalg", traced(np.linalg)),
         listed("numpy.fft", traced(np.fft)),
         listed("scipy.special, and ge2.scipy.special, which needs no SciPy", special.__all__),
+        listed(
+            "Functions and distributions of SciPy's own, in a program that imports them", of_scipy()
+        ),
         listed("Methods and attributes of arrays", of_arrays()),
         listed("In ge2.numpy alone", alone),
         listed("Of values that are known alone", REASONS),

@@ -12,7 +12,8 @@ from ge2.base.config import config
 from ge2.compile.pipeline import rewritten
 from ge2.ir import ArrayType, Eqn, Var
 from ge2.ops.graphs.loops import ScanLoop
-from ge2.passes.linear_algebra import Lu, LuSolve, factors
+from ge2.ops.linalg.decompositions import Lu, LuSolve
+from ge2.passes.linear_algebra import factors
 from ge2.targets.c.libraries import by_lapack, lapack
 from tests.together import needs_compiler
 
@@ -67,6 +68,69 @@ def test_which_systems_share_factors() -> None:
     assert names(lambda a, b: solve(a, solve(a, b)), stack, b) == ["solve", "solve"]
     graph = ge2.make_jaxpr(lambda a, b: solve(a.T.T.T, solve(a, b)))(a, b).graph
     assert [e.op.transposed for e in factors(graph).eqns if isinstance(e.op, LuSolve)] == [0, 1]
+
+
+TRIANGLES = {
+    "tril": np.tril, "triu": np.triu, "tril.T": lambda a: np.tril(a).T, "triu.T": lambda a: np.triu(a).T,
+    "unit triangle": lambda a: np.where(ge2.numpy.eye(len(a), dtype=bool), 1, np.triu(a)),
+    "cholesky": lambda a: np.linalg.cholesky(a @ a.T), "negative": lambda a: -np.linalg.cholesky(a @ a.T).T,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8", "c16"])
+@pytest.mark.parametrize("shape", [(), (3,)], ids=str)
+def test_a_triangular_matrix_is_its_own_factor(dtype: str, shape: tuple[int, ...]) -> None:
+    """Which triangle it is, is seen through transposes; it is not factored, and results are right."""
+    a, b = matrices(5, 3, dtype)[0][::-1].copy(), RNG.normal(size=(5, *shape)).astype(dtype)
+    triangles = [f for name, f in TRIANGLES.items() if dtype != "c16" or "tri" in name]
+
+    def solved(a: Any, b: Any) -> list[Any]:
+        return [np.linalg.solve(f(a), b) for f in triangles]
+
+    assert names(lambda a, b: np.linalg.solve(np.tril(a, 1), b), a, b) == ["solve"]
+    graph = rewritten(ge2.make_jaxpr(solved)(a, b).graph, "c")
+    if lapack() is not None:
+        found = [e.op for e in graph.eqns if e.op.name in ("lu", "lu_solve", "solve")]
+        assert len(found) == len(triangles) and all(op.triangular for op in found)
+    for executor in ("c", "blocked", "reference"):
+        with config.using(executor=executor):
+            for y, w in zip(ge2.jit(solved)(a, b), solved(a, b), strict=True):
+                assert y.dtype == w.dtype
+                np.testing.assert_allclose(
+                    y, w, *((1e-4, 1e-4) if dtype == "f4" else (1e-9, 1e-11))
+                )
+
+
+def test_a_triangle_with_a_zero_on_its_diagonal_is_singular() -> None:
+    for executor in ("c", "blocked", "reference"):
+        with (
+            config.using(executor=executor),
+            pytest.raises(np.linalg.LinAlgError, match="Singular"),
+        ):
+            ge2.jit(lambda a, b: np.linalg.solve(np.triu(a), b))(
+                np.diag([1.0, 0.0, 2.0]), np.ones(3)
+            )
+
+
+def test_derivatives_of_triangular_systems_in_a_loop() -> None:
+    a, b = matrices(4, 1, "f8")
+    a = a[::-1].copy()
+
+    def loss(a: Any, b: Any) -> Any:
+        def body(x: Any, k: Any) -> Any:
+            root = np.linalg.cholesky(a @ a.T + k * np.eye(4))
+            return np.linalg.solve(root.T, np.linalg.solve(np.tril(a), np.sin(x) + b)), None
+
+        return (ge2.lax.scan(body, b, np.arange(3.0))[0] ** 2).sum()
+
+    with config.using(executor="reference"):
+        wanted = ge2.value_and_grad(loss, (0, 1))(a, b)
+    for y, w in zip(
+        ge2.tree.leaves(ge2.jit(ge2.value_and_grad(loss, (0, 1)))(a, b)),
+        ge2.tree.leaves(wanted),
+        strict=True,
+    ):
+        np.testing.assert_allclose(y, w, rtol=1e-9, atol=1e-10)
 
 
 def iterations(a: Any, b: Any, count: int = 5) -> Any:

@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from ge2.base.arrays import COMPLEX
+from ge2.base.arrays import COMPLEX, python_type
 from ge2.base.errors import ArgumentError, ConcretizationTypeError, InputError, ShapeError
+from ge2.base.pytree import flatten
 from ge2.base.source import here
-from ge2.ir import is_traced, type_of
+from ge2.ir import ArrayType, is_traced, type_of
 from ge2.numpy import elementwise as e
 from ge2.numpy.access import getitem
 from ge2.numpy.access.selecting import harmless, take_along_axis
@@ -27,11 +28,13 @@ from ge2.numpy.promotion import (
     common_shape,
     fresh,
     in_trace,
+    lift,
     one_axis,
     plainly,
     reshape,
 )
 from ge2.numpy.shapes import expand_dims, moveaxis
+from ge2.ops.graphs.effects import HOLE, PureCallback, host
 
 Function = Callable[..., Any]
 
@@ -281,3 +284,31 @@ def __getattr__(name: str) -> Any:
     if name not in REASONS:
         raise AttributeError(name)
     return of_known(name)
+
+
+# -------- Ufuncs of SciPy's that ge2 has no operation for.
+
+
+def called_back(ufunc: np.ufunc, name: str) -> Callable[..., Any]:
+    """A ufunc that is called back with real arrays when the program runs: it has no derivative."""
+
+    def called(*xs: Any, **more: Any) -> Any:
+        for option in more:
+            fix = "x.astype before the call, np.where after it"
+            raise InputError(f"{name}: {option}= is not supported", where=here(), fix=fix)
+        arrays = [lift(x) for x in xs]
+        shape = common_shape(name, arrays)
+        given = [broadcast(x, shape) for x in arrays]
+        dtypes = [python_type(t.dtype) if t.weak else t.dtype for t in map(type_of, arrays)]
+        try:
+            found = ufunc.resolve_dtypes((*dtypes, *[None] * ufunc.nout))[ufunc.nin :]
+        except TypeError as error:
+            raise ArgumentError(str(error), where=here(), fix="x.astype(np.float64)") from None
+        leaves, structure = flatten((tuple(given), {}))
+        results = flatten((0,) * ufunc.nout if ufunc.nout > 1 else 0)[1]
+        function = host(ufunc, [HOLE] * len(leaves), structure, results)
+        types = tuple([ArrayType(shape, dtype) for dtype in found])
+        ys = PureCallback(function, types, "expand_dims")(*given)
+        return tuple(ys) if ufunc.nout > 1 else ys[0]
+
+    return called

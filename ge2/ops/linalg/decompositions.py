@@ -17,7 +17,7 @@ from typing import Any, final
 
 import numpy as np
 
-from ge2.base.arrays import COMPLEX, complex_of, real_part
+from ge2.base.arrays import COMPLEX, INT64, complex_of, real_part
 from ge2.base.errors import NoRuleError
 from ge2.base.record import record
 from ge2.ir import ArrayType, Cotangents, Flags, Value, Values
@@ -251,3 +251,66 @@ def svd_gradient(u: Value, s: Value, vh: Value, gs: Sequence[Value | None]) -> V
     total = plus(product(product(u, inner), vh), across)
     assert total is not None
     return total
+
+
+# -------- Factors of a matrix, and systems solved by them: of passes alone, so without derivatives.
+
+
+@final
+@record
+class Lu(Linalg):
+    """The factors of a[n, n] as LAPACK's getrf leaves them in memory, by columns: both triangles
+    in one, transposed, and the row that each was swapped with, counted from 1.
+
+    LinAlgError for a singular matrix.
+    """
+
+    name = "lu"
+    several = True
+
+    def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:
+        a = self.matrix(types[0])
+        return a.with_shape(a.shape), ArrayType(a.shape[:1], INT64)
+
+    def reference(self, *arrays: Any) -> Any:
+        lu, n = np.array(arrays[0]), len(arrays[0])
+        swaps = np.arange(1, n + 1)
+        for i in range(n):
+            k = i + int(np.argmax(np.abs(lu[i:, i])))
+            lu[[i, k]], swaps[i] = lu[[k, i]], k + 1
+            if lu[i, i] == 0:
+                raise np.linalg.LinAlgError("Singular matrix")
+            lu[i + 1 :, i] /= lu[i, i]
+            lu[i + 1 :, i + 1 :] -= np.outer(lu[i + 1 :, i], lu[i, i + 1 :])
+        return np.ascontiguousarray(lu.T), swaps
+
+
+@final
+@record
+class LuSolve(Linalg):
+    """The x of a @ x = b, or of a.T @ x = b, by the factors of a: b[n, k] -> [n, k].
+
+    `triangular`: those are a triangular matrix itself, and a 0 on its diagonal is a LinAlgError.
+    """
+
+    transposed: bool = False
+    triangular: bool = False
+    name = "lu_solve"
+
+    def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:
+        b = self.matrix(types[2], square=False)
+        return (b.with_shape(b.shape),)
+
+    def reference(self, *arrays: Any) -> Any:
+        lu, swaps, b = arrays[0].T, arrays[1], arrays[2]
+        if self.triangular and not np.all(np.diagonal(lu)):
+            raise np.linalg.LinAlgError("Singular matrix")
+        lower, upper = np.tril(lu, -1) + np.eye(len(lu), dtype=lu.dtype), np.triu(lu)
+        order = np.arange(len(lu))
+        for i, k in enumerate(swaps - 1):
+            order[[i, k]] = order[[k, i]]
+        if not self.transposed:
+            return np.linalg.solve(upper, np.linalg.solve(lower, b[order]))
+        x = np.empty_like(b)
+        x[order] = np.linalg.solve(lower.T, np.linalg.solve(upper.T, b))
+        return x

@@ -33,7 +33,7 @@ from ge2.base.detect import has_long_vectors
 from ge2.base.record import record
 from ge2.base.source import mention
 from ge2.ir import ArrayType, Eqn
-from ge2.passes.linear_algebra import Lu, LuSolve
+from ge2.ops.linalg.decompositions import Lu, LuSolve
 from ge2.targets.c.tuning import TUNING, Caps, Tuning
 
 # -------- NumPy's own matrix products and sorts, as addresses that C may call.
@@ -478,13 +478,17 @@ class Lapack:
             raise np.linalg.LinAlgError("Singular matrix")
         return lu, swaps.astype(INT64, copy=False)
 
-    def solver(self, b: ArrayType, transposed: bool) -> Callable[..., Any]:
+    def solver(
+        self, b: ArrayType, transposed: bool, triangular: bool = False
+    ) -> Callable[..., Any]:
         """The function that computes a `LuSolve`. Calls are short, so what they share is made once."""
         solve, dtype, info = self.solve[b.dtype], self.swaps, byref(self.size())
         n, k, rows = (number(self.size, each) for each in (*b.shape, max(b.shape[0], 1)))
         mode, one = byref(c_char(b"T" if transposed else b"N")), b.shape[1] == 1
 
         def solved(lu: Any, swaps: Any, b: Any) -> Any:
+            if triangular and not np.all(np.diagonal(lu)):
+                raise np.linalg.LinAlgError("Singular matrix")
             x = b.T.copy()  # LAPACK's matrices lie by columns
             if swaps.dtype is not dtype:
                 swaps = swaps.astype(dtype)
@@ -558,4 +562,8 @@ def by_lapack(eqn: Eqn) -> Callable[..., Any] | None:
     op = eqn.op
     if not isinstance(op, Lu | LuSolve) or (found := lapack()) is None:
         return None
-    return found.factored if isinstance(op, Lu) else found.solver(eqn.outs[0].type, op.transposed)
+    return (
+        found.factored
+        if isinstance(op, Lu)
+        else found.solver(eqn.outs[0].type, op.transposed, op.triangular)
+    )

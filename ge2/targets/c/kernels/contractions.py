@@ -15,7 +15,7 @@ from ge2.codegen.layout import unspoken
 from ge2.codegen.text import Argument, CKernel, Operand, Text, whole
 from ge2.ops.graphs.contraction import steps_of
 from ge2.ops.graphs.region import CONTRACTION, Region
-from ge2.passes.linear_algebra import Lu, LuSolve
+from ge2.ops.linalg.decompositions import Lu, LuSolve
 from ge2.targets.c.emit import HELD, STORED, SUFFIX
 from ge2.targets.c.emit.file import Then
 from ge2.targets.c.emit.region import c_kernel
@@ -431,7 +431,11 @@ def factors(problem: Problem, caps: Caps) -> CKernel:
 
 
 def solved(problem: Problem, caps: Caps) -> CKernel:
-    """The right sides by columns, in the result if there is one and else in scratch."""
+    """The right sides by columns, in the result if there is one and else in scratch, where factors
+    that lie by other strides are copied, too.
+    """
+    op = problem.op
+    assert isinstance(op, LuSolve)
     ((lu, swaps, b), (x,)), (t, of_swaps, _), head = problem.arrays, problem.inputs, Head(caps)
     head.add("lib", "const ge2_services *", "services")
     for name, operand, dtype in (
@@ -443,23 +447,28 @@ def solved(problem: Problem, caps: Caps) -> CKernel:
     head.array("x", x, t.dtype, written=True)
     (rows, columns), single = problem.outs[0].shape, problem.outs[0].shape[1] == 1
     n, k, to = head.size("n", rows), head.size("k", columns), "x" if single else "columns"
-    stored = STORED[t.dtype]
-    if not single:
-        nbytes = rows * columns * t.dtype.itemsize
+    stored, ordered = STORED[t.dtype], tuple(lu.strides) == (rows, 1)
+    nbytes = rows * (columns * (not single) + rows * (not ordered)) * t.dtype.itemsize
+    if nbytes:
         head.arguments["scratch"] = Argument("char *scratch", "scratch", nbytes)
 
-    def all_of(statement: str) -> Text:
-        inner = Text(f"for (int64_t j = 0; j < {k}; j++)", body=(Text(statement),))
+    def all_of(statement: str, count: str = k) -> Text:
+        inner = Text(f"for (int64_t j = 0; j < {count}; j++)", body=(Text(statement),))
         return Text(f"for (int64_t i = 0; i < {n}; i++)", body=(inner,))
 
-    mode = "T" if problem.op.transposed else "N"  # type: ignore[attr-defined]
-    body = [
-        all_of(f"{to}[j * {n} + i] = b[{head.place('b', 'ij', b.strides)}];"),
-        Text(
-            f'ge2_numpy_lu_solve(lib, {TYPES.index(t.dtype.type)}, "{mode}", lu, swaps, {to}, {n}, {k});'
-        ),
-    ]
+    mode, factors = "T" if op.transposed else "N", "lu" if ordered else "factors"
+    body = [] if single else [Text(f"{stored} *const columns = ({stored} *)scratch;")]
+    if not ordered:
+        after = "" if single else f" + {k} * {n}"
+        body.append(Text(f"{stored} *const factors = ({stored} *)scratch{after};"))
+        body.append(all_of(f"factors[i * {n} + j] = lu[{head.place('lu', 'ij', lu.strides)}];", n))
+    if op.triangular:
+        equation = head.add("equation", "int64_t ", "equation")
+        fails = f"if ({factors}[i * {n} + i] == 0) ge2_matrix_fails(lib, 1, {equation});"
+        body.append(Text(f"for (int64_t i = 0; i < {n}; i++)", body=(Text(fails),)))
+    call = f'lib, {TYPES.index(t.dtype.type)}, "{mode}", {factors}, swaps, {to}, {n}, {k}'
+    body.append(all_of(f"{to}[j * {n} + i] = b[{head.place('b', 'ij', b.strides)}];"))
+    body.append(Text(f"ge2_numpy_lu_solve({call});"))
     if not single:
-        body.insert(0, Text(f"{stored} *const columns = ({stored} *)scratch;"))
         body.append(all_of(f"x[i * {k} + j] = columns[j * {n} + i];"))
     return head.kernel("lu_solve", problem, body)
