@@ -33,6 +33,9 @@ NARROW: Final = 64  # bytes of columns that tiles take as one vector
 WIDTH: Final = 1024  # bytes of a line that a task has at most: GE2_LINE_VECTORS
 DOTS: Final = 3072  # bytes of a row that are multiplied with lines at once: GE2_DOT_DEPTH
 DEPTH: Final = 384  # terms of a block, at most: GE2_PANEL_DEPTH
+# bytes of a result's line up to which a left operand is read where it is: GE2_PANEL_FEW tiles of
+# long vectors. More read it so often that it is packed
+FEW_COLUMNS: Final = 1024
 
 
 @final
@@ -44,6 +47,7 @@ class Panels:
     given: str
     result: str
     packed: bool
+    few: bool
     tile: str  # the marks of functions of panels.h: of tiles, and of packing
     packing: str
     definitions: tuple[str, ...]
@@ -117,10 +121,11 @@ def view_of(given: np.dtype, dtype: np.dtype, packed: bool, columns: int = LINE)
     if of != wide:
         packing += f"_{SUFFIX[of]}"
         pack = f"GE2_PACKING_CAST({packing}, {t}, {STORED[of]}, {read})"
-    few = columns * wide.itemsize <= NARROW
-    tile += ("" if same else f"_{SUFFIX[dtype]}") + "_few" * few
-    definitions = f"GE2_PANELS({tile}, {t}, {result}, {int(few)})", pack
-    return Panels(t, STORED[of], result, packed, tile, packing, definitions)
+    line = columns * wide.itemsize
+    tile += ("" if same else f"_{SUFFIX[dtype]}") + "_few" * (line <= NARROW)
+    definitions = f"GE2_PANELS({tile}, {t}, {result}, {int(line <= NARROW)})", pack
+    few = packed and line <= FEW_COLUMNS
+    return Panels(t, STORED[of], result, packed, few, tile, packing, definitions)
 
 
 def by_panels(

@@ -128,14 +128,15 @@ GE2_FN int64_t ge2_slivers(int64_t size, int64_t width) { return (size + width -
     }
 
 /* Packs lines of an operand into slivers of `width` lines, term by term, as tiles read them; what is no line is 0. COPY(to, x)
-   is how `width` neighbours of x are stored, READ an element `x` as a T. */
-#define GE2_PACK(NAME, T, GIVEN, COPY, READ, WIDTH)                                                                 \
+   is how `width` neighbours of x are stored, READ an element `x` as a T. FULL: whether there may be a sliver of them; without,
+   a function is as right, and slower. */
+#define GE2_PACK(NAME, T, GIVEN, COPY, READ, WIDTH, FULL)                                                           \
     GE2_CALLED void NAME(int64_t size, int64_t depth, const GIVEN *from, int64_t line, int64_t term, T *to) {       \
         enum { width = WIDTH };                                                                                     \
         for (; size > 0; size -= width, from += width * line, to += width * depth) {                                \
-            if (size >= width && line == 1)                                                                         \
+            if (FULL && size >= width && line == 1)                                                                 \
                 for (int64_t l = 0; l < depth; l++) COPY(to + l * width, from + l * term, READ)                     \
-            else if (size >= width)                                                                                 \
+            else if (FULL && size >= width)                                                                         \
                 for (int64_t l = 0; l < depth; l++)                                                                 \
                     _Pragma("GCC unroll 12") for (int64_t i = 0; i < width; i++) {                                  \
                         const GIVEN x = from[l * term + i * line];                                                  \
@@ -158,12 +159,13 @@ GE2_FN int64_t ge2_slivers(int64_t size, int64_t width) { return (size + width -
         (to)[i] = READ;                                                                                             \
     }
 
-/* The same of rows and of columns: of elements that are copied, for which gcc needs few of its passes, and of others. */
-#define GE2_PACKING(S, T)                                                                                           \
-    GE2_LIGHT GE2_PACK(ge2_pack_rows_##S, T, T, GE2_PACK_SAME, x, GE2_PANEL_ROWS)                                   \
-    GE2_LIGHT GE2_PACK(ge2_pack_columns_##S, T, T, GE2_PACK_SAME, x, GE2_PANEL_COLUMNS(T))
-#define GE2_PACKING_CAST(S, T, GIVEN, READ)                                                                         \
-    GE2_PACK(ge2_pack_rows_##S, T, GIVEN, GE2_PACK_EACH, READ, GE2_PANEL_ROWS)                                      \
-    GE2_PACK(ge2_pack_columns_##S, T, GIVEN, GE2_PACK_EACH, READ, GE2_PANEL_COLUMNS(T))
+/* The same of rows and of columns: of elements that are copied, for which gcc needs few of its passes, and of others; and of
+   few rows, less than a sliver. */
+#define GE2_PACKS(MARK, S, T, GIVEN, COPY, READ)                                                                    \
+    MARK GE2_PACK(ge2_pack_rows_##S, T, GIVEN, COPY, READ, GE2_PANEL_ROWS, 1)                                       \
+    MARK GE2_PACK(ge2_pack_few_rows_##S, T, GIVEN, COPY, READ, GE2_PANEL_ROWS, 0)                                   \
+    MARK GE2_PACK(ge2_pack_columns_##S, T, GIVEN, COPY, READ, GE2_PANEL_COLUMNS(T), 1)
+#define GE2_PACKING(S, T) GE2_PACKS(GE2_LIGHT, S, T, T, GE2_PACK_SAME, x)
+#define GE2_PACKING_CAST(S, T, GIVEN, READ) GE2_PACKS(, S, T, GIVEN, GE2_PACK_EACH, READ)
 
 #endif
