@@ -192,7 +192,12 @@ class Files:
     """The C file of a program, and the price of compiling it."""
 
     table: int = 1 << 14  # bytes of an array up to which it stands in the file as a constant
-    large: int = 6  # kernels from which on it is worth two compilers, half of it each
+    # statements from which on it is worth two compilers, half of it each, and as many of them as a
+    # loop takes gcc; kernels that it has then: some 250 ms, of which another compiler saves 70 and
+    # costs 50, for its start, headers, and functions of products that both halves call
+    large: int = 960
+    loop: int = 40
+    many: int = 6
     parts: int = 16  # at most
     calls: int = 32  # of kernels in a function, from which on they are worth loops
     iterations: int = 3  # the fewest of such a loop

@@ -293,16 +293,16 @@ class CFile:
 
     @property
     def parts(self) -> tuple[tuple[str, ...], ...]:
-        """The kernels; those of a large file in 2, 4, 8 or 16 parts of equal
-        length, compiled at once.
+        """The kernels; those of a large file in 2, 4, 8 or 16 parts that take as long
+        to compile, at once.
         """
-        large = self.tuning.large
-        if self.inlined or len(self.kernels) < large:
+        weights = [statements(k) + self.tuning.loop * k.count("for (") for k in self.kernels]
+        halves = sum(weights) // (self.tuning.large // 2)
+        if self.inlined or len(self.kernels) < self.tuning.many or halves < 2:
             return (tuple(KERNEL_NAME.sub(self.head, k) for k in self.kernels),)
-        halves = len(self.kernels) // (large // 2)
         count = min(self.tuning.parts, 1 << halves.bit_length() - 1)
         shared = [KERNEL_NAME.sub(r"\1GE2_SHARED void \2(", k) for k in self.kernels]
-        return tuple(tuple(part) for part in in_parts(shared, count) if part)
+        return tuple(tuple(part) for part in in_parts(shared, weights, count) if part)
 
     def head(self, found: re.Match[str]) -> str:
         sooner, name = found.groups("") if self.calls_alone else ("", found[2])
@@ -340,17 +340,22 @@ class CFile:
         return render(PROGRAM, self)
 
 
-def in_parts(texts: Sequence[str], count: int) -> list[list[str]]:
-    """Texts in their order, in so many parts of about one length each.
+def statements(text: str) -> int:
+    """The statements of a text of C, of which a graph in a comment has few."""
+    return text.count(";")
 
-    >>> in_parts(["aaaa", "b", "b", "cc", "dddd"], 3)
-    [['aaaa'], ['b', 'b', 'cc'], ['dddd']]
+
+def in_parts(texts: Sequence[str], weights: Sequence[int], count: int) -> list[list[str]]:
+    """Texts in their order, in so many parts of about one weight each.
+
+    >>> in_parts(["a", "b", "c", "d", "e"], [4, 1, 1, 2, 4], 3)
+    [['a'], ['b', 'c', 'd'], ['e']]
     """
     parts: list[list[str]] = [[] for _ in range(count)]
-    total, before = sum(map(len, texts)), 0
-    for text in texts:
-        parts[min((before + len(text) // 2) * count // total, count - 1)].append(text)
-        before += len(text)
+    total, before = sum(weights), 0
+    for text, weight in zip(texts, weights, strict=True):
+        parts[min((before + weight // 2) * count // total, count - 1)].append(text)
+        before += weight
     return parts
 
 
