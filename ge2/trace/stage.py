@@ -222,7 +222,6 @@ def _scalar(atom: Atom, known: Known) -> Atom:
 
 # ----------------------------------------------------------------------------------------- retrace
 
-
 LONG = 10_000  # equations of a graph in which loops are found before equal ones are one
 
 

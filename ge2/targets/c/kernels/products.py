@@ -24,7 +24,6 @@ from ge2.targets.c.tuning import Caps, Products
 # -------- Matrix products by panels in C: tiles that registers hold, for types that BLAS lacks and
 # shapes that it is slow with.
 
-
 Sides = tuple[int, int, int, int]  # of a product: how many, rows, columns, terms
 ROWS: Final = 12  # of which those of a tile are a divisor: GE2_PANEL_ROWS of panels.h
 LEAST: Final = 4  # rows or columns, of which a tile's are a waste if there are fewer
@@ -33,9 +32,9 @@ NARROW: Final = 64  # bytes of columns that tiles take as one vector
 WIDTH: Final = 1024  # bytes of a line that a task has at most: GE2_LINE_VECTORS
 DOTS: Final = 3072  # bytes of a row that are multiplied with lines at once: GE2_DOT_DEPTH
 DEPTH: Final = 384  # terms of a block, at most: GE2_PANEL_DEPTH
-# bytes of a result's line up to which a left operand is read where it is: GE2_PANEL_FEW tiles of
-# long vectors. More read it so often that it is packed
-FEW_COLUMNS: Final = 1024
+FEW_COLUMNS: Final = (
+    1024  # bytes of a result's line up to which no left operand is packed: GE2_PANEL_FEW
+)
 
 
 @final
@@ -397,8 +396,7 @@ class Multiply:
         if read and None not in strides and not operand.value:
             batch, row, column = strides
             assert batch is not None and row is not None and column is not None
-            sizes = [volume(t.shape, axes) for axes in groups[1:]]
-            if not blas or leads(row, column, *sizes):
+            if not blas or leads(row, column, *(volume(t.shape, axes) for axes in groups[1:])):
                 return Matrix(operand, batch, row, column)
         order = tuple(axis for axes in groups for axis in axes)
         shape = tuple(t.shape[axis] for axis in order)
@@ -413,11 +411,10 @@ class Multiply:
     def products(self, a: Matrix, b: Matrix, out: Operand, sizes: Sides) -> list[CKernel]:
         if not self.ours:
             return [self.product(a, b, out, sizes)]
-        title = self.title
+        given = self.title, self.problem.inputs[0].dtype, self.dtype, a, b, out, sizes
         if self.lines:
-            return [by_lines(title, self.dtype, a, b, out, sizes, self.caps)]
-        given = self.problem.inputs[0].dtype
-        return by_panels(title, given, self.dtype, a, b, out, sizes, self.temps, self.caps)
+            return [by_lines(self.title, self.dtype, a, b, out, sizes, self.caps)]
+        return by_panels(*given, self.temps, self.caps)
 
     def product(self, a: Matrix, b: Matrix, out: Operand, sizes: Sides) -> CKernel:
         ctype = STORED[self.dtype]
