@@ -32,9 +32,7 @@ NARROW: Final = 64  # bytes of columns that tiles take as one vector
 WIDTH: Final = 1024  # bytes of a line that a task has at most: GE2_LINE_VECTORS
 DOTS: Final = 3072  # bytes of a row that are multiplied with lines at once: GE2_DOT_DEPTH
 DEPTH: Final = 384  # terms of a block, at most: GE2_PANEL_DEPTH
-FEW_COLUMNS: Final = (
-    1024  # bytes of a result's line up to which no left operand is packed: GE2_PANEL_FEW
-)
+FEW_COLUMNS: Final = 1024  # bytes of a line of a result whose left operand is not packed
 
 
 @final
