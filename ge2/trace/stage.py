@@ -222,8 +222,6 @@ def _scalar(atom: Atom, known: Known) -> Atom:
 
 # ----------------------------------------------------------------------------------------- retrace
 
-LONG = 10_000  # equations of a graph in which loops are found before equal ones are one
-
 
 def is_long(graph: Graph) -> bool:
     return len(graph.eqns) >= LONG
@@ -311,6 +309,7 @@ def words(place: int | None) -> str:
 # ------------------------------------------------------------------------------------------- stage
 
 
+LONG = 10_000  # equations of a graph in which loops are found before equal ones are one
 ABSTRACT = object()  # the value of an input of which nothing is known
 
 
