@@ -90,7 +90,7 @@ def broken(x: Any, y: Any) -> None:
 
 
 def endless(x: Any, y: Any) -> None:
-    time.sleep(0.05)
+    time.sleep(0.3)
     right(x, y)
 
 
@@ -155,7 +155,7 @@ def turned() -> Program:
 def test_what_is_wrong_never_wins_and_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     program = turned()
     kernels = tuple(s for s in program.steps if s.kind in ("kernel", "copy"))
-    monkeypatch.setattr(race, "LONG", 1e-3)
+    monkeypatch.setattr(race, "LONG", 0.2)  # others may have the processor for a while
     monkeypatch.setattr(race, "FAR", 2.0)
     bench = PythonBench(Program(program.graph, kernels, program.buffers, program.layouts, "c"))
     found = race.race(bench)
@@ -167,9 +167,7 @@ def test_what_is_wrong_never_wins_and_is_kept(monkeypatch: pytest.MonkeyPatch) -
         "its result is nan, as if it were not written, at [0, 0]"
     )
     assert reasons.pop("outside") == reasons.pop("over_input") == "it writes outside of its result"
-    assert reasons.pop("endless").startswith(
-        "a run takes 0.1 s, and the limit of candidates is 0.0"
-    )
+    assert reasons.pop("endless").endswith(" s, and the limit of candidates is 0.2 s")
     assert reasons.pop("hungry") == "there is no memory for it: 8 TB"
     assert reasons.pop("broken").startswith("CompileError: error: expected ';'") and not reasons
     again, _ = record.find("a chip", record.class_of(bench.problem), bench.catalog)

@@ -303,15 +303,15 @@ class Rows:
         inner = self.neighbours(works)
         taken = [words.taken_together(*each) for each in self.said.packed.items()]
         inner = replace(inner, writes=(*inner.writes, *taken))
-        places = self.along()
         if not self.plan.resident:
-            head, unroll = self.striding(), str(self.plan.written_out(works))
+            head, unroll, places = self.striding(), str(self.plan.written_out(works)), self.along()
         else:
             head = "int k = 0; k < PACKS; k++"
             outer = str(self.plan.tuning.unrolled) if self.plan.outer() else ""
             unroll = str(self.plan.tuning.in_turn) if self.plan.in_shared else outer
             named = [*inner.reads, *inner.elements, *inner.apart, *inner.writes, Text(inner.test)]
             ends = self.end_of_packs()
+            places = self.along(named)
             letter = self.places.letters[self.row[0]]
             begin = [self.place()] if places or mentions([*ends, *named], letter) else []
             places = [*begin, *places, *ends]
@@ -375,12 +375,14 @@ class Rows:
         row = set(self.row)
         return not row.isdisjoint(x.axes) and row.isdisjoint(by.axes)
 
-    def along(self) -> list[Text]:
-        """The places along the axes of a row, where it has several."""
+    def along(self, named: Sequence[Text] | None = None) -> list[Text]:
+        """The places along the axes of a row, where it has several; `named`: those that it mentions."""
         if len(self.row) == 1:
             return []
         guard = [self.past("at")] if self.plan.resident and self.ragged else []
-        return [*guard, *map(Text, self.places.split("at", self.row))]
+        letters = [self.places.letters[a] for a in reversed(self.row)]
+        split = zip(letters, map(Text, self.places.split("at", self.row)), strict=True)
+        return [*guard, *(line for a, line in split if named is None or mentions(named, a))]
 
     def end_of_packs(self) -> list[Text]:
         """Returns the end of a loop where a thread has fewer packs than others, all of them whole."""
