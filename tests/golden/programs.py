@@ -251,6 +251,14 @@ def pad(x):
     return np.pad(x * 2, ((1, 2), (0, 3))), np.pad(x, 1, constant_values=1.0), np.pad(x, 2)
 
 
+@program("f32[40,30]", targets=("c",))
+def file_of_two_parts(x):
+    """Six kernels, of which the scans and the sort have many loops."""
+    rows = np.cumsum(x, 0)
+    ends = x[1:] * 2, x[:, 1:] + 1
+    return np.cumprod(rows, 1), np.cumsum(rows[:, ::-1], 1), *ends, rows.std(0), np.sort(x[2:], 1)
+
+
 @program("f32[6,8]", "f32[3,8]")
 def update_slice(x, u):
     y = x.copy()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Final, final
 
 import numpy as np
@@ -32,7 +33,7 @@ NARROW: Final = 64  # bytes of columns that tiles take as one vector
 WIDTH: Final = 1024  # bytes of a line that a task has at most: GE2_LINE_VECTORS
 DOTS: Final = 3072  # bytes of a row that are multiplied with lines at once: GE2_DOT_DEPTH
 DEPTH: Final = 384  # terms of a block, at most: GE2_PANEL_DEPTH
-FEW_COLUMNS: Final = 1024  # bytes of a line of a result whose left operand is not packed
+FEW_COLUMNS: Final = 1024  # bytes of a line of a result from which on its left operand is packed
 
 
 @final
@@ -121,7 +122,7 @@ def view_of(given: np.dtype, dtype: np.dtype, packed: bool, columns: int = LINE)
     line = columns * wide.itemsize
     tile += ("" if same else f"_{SUFFIX[dtype]}") + "_few" * (line <= NARROW)
     definitions = f"GE2_PANELS({tile}, {t}, {result}, {int(line <= NARROW)})", pack
-    few = packed and line <= FEW_COLUMNS
+    few = packed and line < FEW_COLUMNS
     return Panels(t, STORED[of], result, packed, few, tile, packing, definitions)
 
 
@@ -151,7 +152,8 @@ def by_panels(
         found.append(CKernel(
             "pack", title, (right, to, *inner, *lines, *shares(many, many, caps)), (), 0,
             f"ge2_slivers(columns, GE2_PANEL_COLUMNS({view.type}))",
-            definitions=view.definitions[1:], template="c/product/pack.c.jinja", view=view,
+            definitions=view.definitions[1:], template="c/product/pack.c.jinja",
+            view=replace(view, few=False),  # one text for both kinds of tile
         ))  # fmt: skip
         right, lines = Argument(f"const {view.type} *right", "array", (temp, wide)), ()
     else:
