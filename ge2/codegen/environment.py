@@ -53,9 +53,9 @@ if TYPE_CHECKING:
 WRITERS = (
     "codegen",
     "targets/c/emit",
-    "targets/c/blocked",
+    "targets/c/blocked.py",
     "targets/cuda/emit",
-)  # folders of what writes texts
+)  # what writes texts
 LEAVES = (str, int, float, bool, bytes, type(None), np.dtype, np.generic)
 LEAF, MANY = ("a leaf",), ("a sequence",)
 
@@ -177,10 +177,11 @@ def ours() -> str:
 
 
 def contents(places: Sequence[str], ending: str = "") -> list[str | bytes]:
-    """The names and contents of files in folders, of those whose names end so."""
+    """The names and contents of files, and of those in folders whose names end so."""
     parts: list[str | bytes] = []
     for root in places:
-        for folder, folders, files in os.walk(root):
+        alone = [(os.path.dirname(root), list[str](), [os.path.basename(root)])]
+        for folder, folders, files in alone if os.path.isfile(root) else os.walk(root):
             folders[:] = sorted(
                 name for name in folders if name not in ("__pycache__", "include", "shim")
             )

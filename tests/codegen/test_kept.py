@@ -101,6 +101,7 @@ def test_other_templates_are_other_texts(rendered, monkeypatch):
 
 def test_the_version_is_that_of_all_that_writes(tmp_path, monkeypatch):
     """A changed line in any module of this package, or in a template, is another version."""
+    assert all((Path(environment.FOLDER) / name).exists() for name in environment.WRITERS)
     before = environment.ours.__wrapped__()
     assert before == environment.ours.__wrapped__()
     (tmp_path / "codegen").mkdir()

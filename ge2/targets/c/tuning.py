@@ -193,9 +193,9 @@ class Files:
 
     table: int = 1 << 14  # bytes of an array up to which it stands in the file as a constant
     # statements from which on it is worth two compilers, half of it each, and as many of them as a
-    # loop takes gcc; kernels that it has then: some 250 ms, of which another compiler saves 70 and
-    # costs 50, for its start, headers, and functions of products that both halves call
-    large: int = 960
+    # loop takes gcc; kernels that it has then: some 170 ms, of which another compiler saves 40 and
+    # costs 50 of processor time, for its start, headers, and functions of products that both call
+    large: int = 640
     loop: int = 40
     many: int = 6
     parts: int = 16  # at most

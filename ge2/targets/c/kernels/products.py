@@ -130,9 +130,7 @@ def by_panels(
     title: str, given: np.dtype, dtype: np.dtype, a: Matrix, b: Matrix, out: Operand,
     sizes: Sides, temps: list[int], caps: Caps,
 ) -> list[CKernel]:  # fmt: skip
-    """The kernels of a product. A right operand that all products share is packed before, by all
-    threads, into an array that joins `temps`.
-    """
+    """The kernels of a product. A right operand that all share is packed before, into one of `temps`."""
     count, m, n, k = sizes
     packed, wide = count == 1 or b.batch == 0, multiplied(dtype)
     view, tuning, size = view_of(given, dtype, packed, n), caps.tuning.products, wide.itemsize
