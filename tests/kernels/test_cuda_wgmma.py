@@ -43,6 +43,12 @@ from tests.kernels.wgmma_cases import (
 
 BARE, FUSED = "wgmma product", "wgmma product and region"
 TWICE = "64 x 64, two blocks at once"
+# what goes on with many matrices of one tile, and the shapes of its arguments
+BRIEF: dict[str, Any] = {
+    "bias": (lambda a, b, c: np.maximum(a @ b + c, 0), ((7, 40, 72), (7, 72, 48), (48,))),
+    "residual": (lambda a, b, r: np.tanh(a @ b) + r, ((7, 64, 72), (7, 72, 64), (7, 64, 64))),
+    "two results": (lambda a, b: (a @ b + 1.0, np.tanh(a @ b)), ((5, 48, 72), (5, 72, 40))),
+}
 COPIED = "wgmma product of copies", "wgmma product of copies and region"
 
 
@@ -152,17 +158,21 @@ def test_no_tile_takes_the_place_of_the_one_before(tile: str) -> None:
 @pytest.mark.exhaustive("name", "dtype", table="blocks at once")
 @pytest.mark.parametrize("dtype", [BF16, F16])
 @pytest.mark.parametrize("processors", [1, 132])
-@pytest.mark.parametrize("name", ["two results", "residual", "batched", "batch and time"])
+@pytest.mark.parametrize("name", BRIEF)
 def test_two_blocks_at_once(name: str, processors: int, dtype: Any) -> None:
-    """What short sums may have, in tiles that a block takes one after another."""
-    function, shapes = LAYERS[name]
+    """What matrices of one tile may have, of which a block takes one after another."""
+    function, shapes = BRIEF[name]
     rng = np.random.default_rng(12)
     limits = replace(H200, multiprocessors=processors)
+    xs = [drawn(rng, s, dtype) for s in shapes]
     with config.using(tuning=(limits,), pins=(Pin(FUSED, TWICE),), shim_watch=True):
-        checked(function, [drawn(rng, s, dtype) for s in shapes], FUSED, 72)
+        checked(function, xs, FUSED, 72)
+        with config.using(executor="shim"):
+            (taken,) = (str(c.taken) for c in ge2.jit(function).lower(*xs).choices.values())
+            assert TWICE in taken
 
 
-@pytest.mark.parametrize(("side", "twice"), [(32, True), (64, True), (256, False)])
+@pytest.mark.parametrize(("side", "twice"), [(32, True), (64, True), (96, False), (256, False)])
 def test_matrices_of_short_sums_are_for_two_blocks_at_once(side: int, twice: bool) -> None:
     """A block takes its time for each tile, however short its sums: many of one stage have two."""
     x = ge2.ShapeDtypeStruct((2**25 // side**2, side, side), BF16)

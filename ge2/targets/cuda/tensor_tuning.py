@@ -204,8 +204,9 @@ class Wgmma:
         WgmmaTile(128, 192, 4, drain=1.15), WgmmaTile(128, 128, 5, 1.02, 1.05),
         WgmmaTile(64, 64, 8, 1.7, 1.85, drain=1.3),
     )  # fmt: skip
-    # of which a multiprocessor has two at a time, of sums of so many terms at most: a block of one tile
-    # after another takes so many seconds of each, however short its sums
+    # of which a multiprocessor has two at a time, for matrices of one such tile and of so many terms at
+    # most: a block of one tile after another takes so many seconds of each, however short its sums. 32768 of
+    # 32 x 32 with relu took 72 us of an H200, and 149 by one block; of 96 x 96, which are four, 80, and 60 by 128 x 128
     brief: WgmmaTile = WgmmaTile(64, 64, 4, 1.7, 1.85, drain=1.3, blocks=2)
     terms: int = 128
     each: float = 0.48e-6

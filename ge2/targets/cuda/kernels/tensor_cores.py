@@ -305,6 +305,19 @@ def in_turns(tiles: int, multiplied: float, left: float) -> float:
     return max(tiles * multiplied + left, late + each * (multiplied + left))
 
 
+def is_brief(axes: Contraction, after: Epilogue, caps: Caps) -> bool:
+    """True of products of one small tile each, of short sums, that goes on with few equations."""
+    tuning, (rows,), (columns,), (sums,) = (
+        caps.chip.tuning.wgmma,
+        axes.rows,
+        axes.columns,
+        axes.sums,
+    )
+    one = max(rows.size, columns.size) <= tuning.brief.rows and sums.size <= tuning.terms
+    room = stages_of(tuning.brief, after, caps.chip) > 1
+    return one and room and after.equations <= tuning.unrolled
+
+
 def named(tile: WgmmaTile) -> str:
     blocks = ", two blocks at once" if tile.blocks > 1 else ""
     return f"{tile.rows} x {tile.columns}{', narrow strips' if tile.narrow else ''}{blocks}"
@@ -343,9 +356,8 @@ class WgmmaKernels(OnTensorCores):
                 for usual, narrow in pairs
                 if stages_of(usual, after, caps.chip) < stages_of(narrow, after, caps.chip)
             ]
-        single = product.second is None and dtype in HALF and after.stores
-        if single and sums.size <= tuning.terms and after.equations <= tuning.unrolled:
-            tiles += [t for t in (tuning.brief,) if stages_of(t, after, caps.chip) > 1]
+        if product.second is None and dtype in HALF and after.stores:
+            tiles += [tuning.brief] * is_brief(product.axes, after, caps)
         for tile in sorted(tiles, key=lambda t: seconds(product.axes, dtype, t, after, caps)):
             yield named(tile), tile
 
