@@ -162,9 +162,7 @@ def wrong_name(name: str) -> str:
 # -------- NumPy's npz format: a zip archive of npy files, without pickled objects.
 
 
-EXTENDED_DTYPES: Final = (
-    "__dtypes__"  # the array that names the dtypes NumPy does not know, as JSON
-)
+EXTENDED_DTYPES: Final = "__dtypes__"  # the array that names dtypes that NumPy lacks, as JSON
 LONGEST_OF_NPY: Final = 10_000  # bytes of the header of an array
 OLDEST: Final = (1980, 1, 1, 0, 0, 0)  # the time of every member: equal trees, equal files
 WRONG: Final = (

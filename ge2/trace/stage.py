@@ -224,6 +224,7 @@ def _scalar(atom: Atom, known: Known) -> Atom:
 
 
 def is_long(graph: Graph) -> bool:
+    """True of a graph in which loops are found before equal equations are one."""
     return len(graph.eqns) >= LONG
 
 
@@ -309,7 +310,7 @@ def words(place: int | None) -> str:
 # ------------------------------------------------------------------------------------------- stage
 
 
-LONG = 10_000  # equations of a graph in which loops are found before equal ones are one
+LONG = 10_000  # equations
 ABSTRACT = object()  # the value of an input of which nothing is known
 
 

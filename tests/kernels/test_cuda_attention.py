@@ -18,6 +18,7 @@ from ge2.compile import compile_graph
 from ge2.ops.attention import Distances
 from ge2.passes.fold import iotas
 from ge2.targets.cuda.emulator import OfflineDevice, limits_of
+from ge2.targets.cuda.limits import H200
 from ge2.targets.cuda.load.nvrtc import compile, told
 from tests.codegen.texts import kernels
 from tests.kernels.attention_cases import (
@@ -331,3 +332,21 @@ def test_captured_distances_are_made_of_indices() -> None:
         found = np.asarray(ge2.jit(sloped)(x, x, x, slope)).astype(np.float32)
     wide = x.astype(np.float32)
     np.testing.assert_allclose(found, sloped(wide, wide, wide, slope), atol=0.03)
+
+
+@pytest.mark.parametrize(("heads", "length", "products"), [(8, 128, True), (64, 512, False)])
+def test_short_attention_in_float32_is_its_small_products(
+    heads: int, length: int, products: bool
+) -> None:
+    """A kernel of few blocks is slower than they are; one of many is not."""
+
+    def f(q: Any, k: Any, v: Any) -> Any:
+        scores = q @ k.swapaxes(1, 2) / np.float32(8)
+        seen = np.tril(np.ones((length, length), bool))
+        e = np.exp(np.where(seen, scores, -np.inf))
+        return (e / e.sum(-1, keepdims=True)) @ v
+
+    x = ge2.ShapeDtypeStruct((heads, length, 64), np.float32)
+    graph = ge2.make_jaxpr(f)(x, x, x).graph
+    kinds = [k.kind for k in compile_graph(graph, device=OfflineDevice(H200)).kernels]
+    assert ("small product" in kinds) is products

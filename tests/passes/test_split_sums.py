@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ge2
+from ge2.base.arrays import expecting
 from ge2.compile.catalog import interpret
 from ge2.compile.rewrites.products import split_sums
 from ge2.ir import verify
@@ -68,3 +69,11 @@ def test_what_may_be_rounded_stays() -> None:
     x = np.ones((40, 3), "f4")
     graph = ge2.make_jaxpr(ge2.autocast(lambda x: x.T @ x, "tf32"))(x).graph
     assert split_sums(graph, SMALL) is graph
+
+
+def test_a_gpu_computes_long_sums_in_parts() -> None:
+    x = ge2.ShapeDtypeStruct((100_000, 20), np.float64)
+    with expecting("sm_90a"), ge2.config.using(executor="shim"):
+        steps = ge2.jit(lambda x, y: x.T @ y / 3).lower(x, x).executable.program.graph.eqns
+    (product,) = (e for e in steps if e.op.name == "dot_general")
+    assert product.outs[0].type.shape == (200, 20, 20)

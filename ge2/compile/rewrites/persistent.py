@@ -116,7 +116,7 @@ def is_worth(sums: Sequence[Eqn], times: int, caps: Caps) -> bool:
     alone = replace(eqn, op=SumsAt(eqn.op.axes, eqn.inputs[0].type.shape), inputs=eqn.inputs[1:])
     order, last = ordered(eqn)
     each, once, then = (
-        choose(Problem.of(e, "cuda", whole_operand), caps, prefs(), (family,)).candidates[0].seconds
+        choose(Problem.of(e, "cuda", in_c_order), caps, prefs(), (family,)).candidates[0].seconds
         for e, family in zip((alone, order, last), SUMS, strict=True)
     )
     return None not in (each, once, then) and times * each > once + times * then  # type: ignore[operator]
@@ -282,7 +282,7 @@ class Sweep:
         outs = tuple(v for v in made if v in read or v in self.graph.outputs)
         whole = Graph(tuple(dict.fromkeys(given)), tuple(steps), outs)
         one = Eqn(Resident(whole, rows, self.rule.grid), whole.inputs, outs)
-        found = choose(Problem.of(one, "cuda", whole_operand), self.caps, prefs(), self.catalog)
+        found = choose(Problem.of(one, "cuda", in_c_order), self.caps, prefs(), self.catalog)
         before = [c for e in steps if e in self.kept for c in self.kept[e].refused]
         return replace(found, refused=(*before, *found.refused))
 
@@ -299,8 +299,8 @@ def slower(choice: Choice) -> list[Candidate]:
     ]
 
 
-def whole_operand(role: str, i: int, a: Atom) -> Operand:
-    """An array as it is before layouts are known."""
+def in_c_order(role: str, i: int, a: Atom) -> Operand:
+    """An array in C order, as it is taken to be before layouts are known."""
     return Operand(role, i, plain(a.type.shape).strides, value=a.type.weak)
 
 

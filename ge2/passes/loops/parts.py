@@ -269,7 +269,7 @@ class Parts:
         for chain, n in self.steps.get(y, ()):
             self.step(chain, n)
             if n in chain.whole:
-                self.env[y] = self.whole(chain, n)
+                self.env[y] = self.assembled(chain, n)
         return y in self.steps
 
     def make(self, op: Op, *inputs: Atom) -> Var:
@@ -297,8 +297,8 @@ class Parts:
         shape = tuple([n for _, n in box])
         return self.make(BroadcastInDim(shape, ()), Literal.of(chain.type.dtype.type(0)))
 
-    def whole(self, chain: Chain, count: int) -> Atom:
-        """The array itself, put together of its parts, as it is after `count` steps."""
+    def assembled(self, chain: Chain, count: int) -> Atom:
+        """The array after `count` steps, assembled from its parts."""
         touched = [box for box, found in chain.parts.items() if found[0][0] <= count]
         everything = tuple([(0, n) for n in chain.type.shape])
         base = chain.base

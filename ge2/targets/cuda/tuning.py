@@ -455,10 +455,10 @@ class Products:
     turned: int = 80
     astray: float = 1.5
     rows: int = 4  # that a thread has, at most,
-    more_rows: int = 8  # and where these are a multiple: 32 x 32 70 and not 75 us
-    resident: int = (
-        4  # blocks that a multiprocessor holds at once of threads of one column: 64 registers
+    more_rows: int = (
+        8  # and of a multiple of these: 32 x 32 took 74 and not 75 us, 24 x 24 turned 95, not 124
     )
+    resident: int = 4  # blocks of a multiprocessor, where threads have one column: 64 registers
     # clocks of a multiprocessor in which the library has a tile of many small matrices, and for each
     # byte of it: on an H200 65536 of 16 x 16 took 170 us, 16384 of 32 x 32 81, 32768 of 16 x 16 in
     # float64 121

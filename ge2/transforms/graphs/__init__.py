@@ -238,7 +238,7 @@ def with_residuals(trace: Trace, eqn: Eqn, active: set[Atom], derive: Derive, kn
 
 
 def uncompared(op: Op) -> Iterator[object]:
-    """What an operation, or one in its graphs, holds that equality leaves out: a rule in Python."""
+    """The fields that comparison leaves out, of an operation and of those in its graphs: rules in Python."""
     if isinstance(op, GraphOp):
         yield from (getattr(op, f.name) for f in outlines(type(op)) if not f.compared)
         yield from (x for g in op.graphs() for eqn in g.eqns for x in uncompared(eqn.op))

@@ -295,8 +295,8 @@ class How:
         return NAMES[type(self.op)]
 
     @property
-    def held(self) -> np.dtype:
-        """The dtype in which a scan accumulates."""
+    def accumulator(self) -> np.dtype:
+        """The dtype of the accumulator."""
         return state_of(self.op, self.dtype)
 
     @property
@@ -306,7 +306,7 @@ class How:
 
     @property
     def state(self) -> str:
-        return f"ge2_scaled_{SUFFIX[self.held]}" if self.scaled else HELD[self.held]
+        return f"ge2_scaled_{SUFFIX[self.accumulator]}" if self.scaled else HELD[self.accumulator]
 
     @property
     def lowering(self) -> Lowered:
@@ -338,7 +338,7 @@ class How:
 
     @property
     def start(self) -> str:
-        found = number(self.first, self.held)
+        found = number(self.first, self.accumulator)
         return f"{{{found}, 0}}" if self.scaled else found
 
     @property
@@ -359,19 +359,19 @@ class How:
     def lifted(self) -> str:
         if self.dtype == BOOL:
             return "x != 0"
-        text = self.cast("x", self.dtype, self.held)
-        return f"ge2_scaled_of_{SUFFIX[self.held]}({text})" if self.scaled else text
+        text = self.cast("x", self.dtype, self.accumulator)
+        return f"ge2_scaled_of_{SUFFIX[self.accumulator]}({text})" if self.scaled else text
 
     @property
     def merge(self) -> str:
         if self.scaled:
-            return f"ge2_scaled_mul_{SUFFIX[self.held]}(a, b)"
-        return expression(self.lowering.merge, ["a", "b"], self.held, self.held)
+            return f"ge2_scaled_mul_{SUFFIX[self.accumulator]}(a, b)"
+        return expression(self.lowering.merge, ["a", "b"], self.accumulator, self.accumulator)
 
     @property
     def written(self) -> str:
-        text = f"ge2_unscaled_{SUFFIX[self.held]}(a)" if self.scaled else "a"
-        return self.cast(text, self.held, self.dtype)
+        text = f"ge2_unscaled_{SUFFIX[self.accumulator]}(a)" if self.scaled else "a"
+        return self.cast(text, self.accumulator, self.dtype)
 
     def functions(self) -> Functions:
         return Functions(self.state, self.start, self.none, self.lifted, self.merge, self.written)
@@ -379,7 +379,7 @@ class How:
     @property
     def words(self) -> int:
         """Of 32 bits, of a state."""
-        size = self.held.itemsize
+        size = self.accumulator.itemsize
         return -(-size // 4) if not self.scaled else {8: 4, 16: 8}[size]
 
 

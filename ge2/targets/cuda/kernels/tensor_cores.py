@@ -11,8 +11,7 @@ import numpy as np
 
 from ge2.base.arrays import AMPERE, BYTES, FLOAT32, FP8, HALF, HOPPER
 from ge2.choice.problem import Problem, Variant
-from ge2.codegen.layout import plain
-from ge2.codegen.text import Operand
+from ge2.codegen.text import Operand, whole
 from ge2.ir import Atom, Eqn, Op, Var
 from ge2.ops.attention.ops import FusedAttention, FusedBackward
 from ge2.ops.dot import DotGeneral
@@ -306,13 +305,9 @@ def in_turns(tiles: int, multiplied: float, left: float) -> float:
 
 
 def is_brief(axes: Contraction, after: Epilogue, caps: Caps) -> bool:
-    """True of products of one small tile each, of short sums, that goes on with few equations."""
-    tuning, (rows,), (columns,), (sums,) = (
-        caps.chip.tuning.wgmma,
-        axes.rows,
-        axes.columns,
-        axes.sums,
-    )
+    """True of matrices of one small tile and of short sums, after which few equations come."""
+    tuning, (sums,) = caps.chip.tuning.wgmma, axes.sums
+    (rows,), (columns,) = axes.rows, axes.columns
     one = max(rows.size, columns.size) <= tuning.brief.rows and sums.size <= tuning.terms
     room = stages_of(tuning.brief, after, caps.chip) > 1
     return one and room and after.equations <= tuning.unrolled
@@ -542,7 +537,7 @@ def problem_of(eqn: Eqn, given: Mapping[Var, Operand]) -> Problem:
 
     def operand(role: str, i: int, a: Atom) -> Operand:
         found = given.get(a) if isinstance(a, Var) else None
-        return found or Operand(role, i, plain(a.type.shape).strides)
+        return found or whole(role, i, a.type.shape)
 
     return Problem.of(eqn, "cuda", operand)
 

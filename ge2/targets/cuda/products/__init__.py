@@ -306,6 +306,7 @@ class Matrices(ABC):
 
     @property
     def whole(self) -> str:
+        """The type of places in arrays."""
         return "int64_t" if self.far else "int"
 
     def size(self, name: str, value: int) -> str:
