@@ -119,6 +119,9 @@ def test_what_is_found(name: str) -> None:
         lambda x: order(x + 1j)[:, :20],
         lambda x: np.take_along_axis(-x * x, order(x), -1),  # another array's elements
         lambda x: np.take_along_axis(x, order(x), 0),  # along another axis
+        lambda x: x[0][order(x)],  # of a vector
+        lambda x: x.T[order(x[0])],  # whole lines
+        lambda x: np.take(x, order(x) % 3, 0),
         lambda x: x[np.arange(2)[:, None], order(x)[:2]],  # of lines of its own
     ],
 )
