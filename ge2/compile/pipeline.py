@@ -33,6 +33,7 @@ from ge2.passes.fuse import fuse
 from ge2.passes.indices import (
     indexed,
     join_scatters,
+    parts_done,
     repeated_updates,
     rows_inside,
     sums_of_zeros,
@@ -206,7 +207,7 @@ PIPELINES: Final[dict[str, tuple[Pass, ...]]] = {
         *FIRST, sorted_reads, few_ranks, order_statistics, online_sums, narrow_operands, half_results, fp8_products,
         unpadded_updates, written_windows, same_axes, recompute, tiny_products, mirrored, short_sums, joined_products,
         shared_orders, roll, whole, stack, stack_all, products_outside, sums_after, scans_of_slices, slices_first,
-        gated_products, join_scatters, sums_of_zeros, repeated_updates, products_to_sums, split_sums, fuse,
+        gated_products, join_scatters, sums_of_zeros, repeated_updates, products_to_sums, split_sums, parts_done, fuse,
         split_live_ranges, contractions, indexed, drawn, resident, moves_inside, rows_inside, small_turned,
         results_together, constants_late, reads_first, with_copies, results_apart, views_first,
     ),
@@ -225,7 +226,7 @@ LIMITED: Final[dict[str, tuple[Pass, ...]]] = {
         sorted_reads, few_ranks, order_statistics, online_sums, narrow_operands, half_results, fp8_products,
         unpadded_updates, written_windows, tiny_products, mirrored, short_sums, shared_orders, whole, stack,
         scans_of_slices, slices_first, join_scatters, sums_of_zeros, repeated_updates, products_to_sums, split_sums,
-        fuse, indexed, drawn, resident, moves_inside, rows_inside, constants_late, reads_first, with_copies,
+        parts_done, fuse, indexed, drawn, resident, moves_inside, rows_inside, constants_late, reads_first, with_copies,
         views_first,
     ),
 }

@@ -1,12 +1,14 @@
-"""Indices and places: wrapped inside of regions, sums at several of them joined, where parts go."""
+"""Indices and places: wrapped inside of regions, sums at several of them joined, where parts go,
+what is done to joined parts.
+"""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, final
+from typing import Any, Final, final
 
 import numpy as np
 
@@ -33,9 +35,9 @@ from ge2.ops.graphs.region import Region, is_loop
 from ge2.ops.index import Gather, ScatterAdd, ScatterReduce
 from ge2.ops.pointlike import Pointlike, Pointwise
 from ge2.ops.reduce import ArgReduce, Reduce
-from ge2.ops.shape import BroadcastInDim, Concatenate, Iota, Pad, Slice, Transpose
+from ge2.ops.shape import BroadcastInDim, Concatenate, Iota, Pad, Reshape, Slice, Transpose
 from ge2.passes.context import NOTHING, Context
-from ge2.passes.fusion_group import NONE, dims_of, folding, folds, picked
+from ge2.passes.fusion_group import NONE, dims_of, folding, folds, fusible, picked
 from ge2.passes.take_to_mask import INT32, Index
 
 # -------- Indices that a region compares with counts are counted from the start inside it, where
@@ -520,3 +522,74 @@ def with_gather(eqn: Eqn, value: Var, gather: Eqn, at: Dims) -> Eqn:
     whole = Graph(tuple(i for _, i in pairs), eqns, inside.outputs, inside.consts)
     op = replace(op, axes=(at, *op.axes), graph=whole)
     return replace(eqn, op=op, inputs=tuple(o for o, _ in pairs), choice=None)
+
+
+# ------------------------------------------------------------------- what is done to joined parts
+
+# a, b = x * c - y * s, x * s + y * c;  cast (concatenate a b) -> concatenate (cast a) (cast b)
+#
+# Parts that are made together, such as turned halves of vectors, are results of one kernel, which
+# writes them to their places, but by a kernel of its own what follows would read them again.
+PARTS: Final = 4  # at most: each repeats the equation
+Makers = Mapping[Any, Eqn]
+
+
+def parts_done(graph: Graph) -> Graph:
+    """The graph in which parts that are made together have done to them what is done to the whole."""
+    if not any(isinstance(e.op, Concatenate) for e in graph.eqns):
+        return graph
+    reads = Counter([*(a for e in graph.eqns for a in e.inputs), *graph.outputs])
+    makers, eqns = makers_of(graph), list[Eqn]()
+    for eqn in graph.eqns:
+        chain = joined_before(eqn, makers, reads)
+        made = done_to_parts(eqn, chain) if chain else [eqn]
+        makers |= {e.outs[0]: e for e in made if chain}
+        reads.update(e.outs[0] for e in made[:-1])
+        eqns += made
+    found = Graph(graph.inputs, tuple(eqns), graph.outputs, graph.consts)
+    return graph if found.eqns == graph.eqns else without_dead_code(found)
+
+
+def joined_before(eqn: Eqn, makers: Makers, reads: Mapping[Atom, int]) -> tuple[Eqn, ...]:
+    """The join, and its reshapes, whose elements alone an equation reads one by one; or none."""
+    arrays = [a for a in eqn.inputs if not isinstance(a, Literal)]
+    if not isinstance(eqn.op, Pointlike) or not fusible(eqn) or len(arrays) != 1:
+        return ()
+    x: Atom = arrays[0]
+    y, chain = eqn.outs[0].type, tuple[Eqn, ...]()
+    if y.shape != x.type.shape or y.dtype.itemsize > x.type.dtype.itemsize:
+        return ()
+    while reads[x] == 1 and (made := makers.get(x)) and isinstance(made.op, Reshape | Concatenate):
+        chain, x = (made, *chain), made.inputs[0]
+        if isinstance(made.op, Concatenate):
+            return chain if are_together(made.inputs, makers) else ()
+    return ()
+
+
+def are_together(parts: Sequence[Atom], makers: Makers) -> bool:
+    """True if parts that are equal but for their elements are computed from some of the same."""
+    if not 1 < len(parts) == len({*parts}) <= PARTS or len({a.type for a in parts}) > 1:
+        return False
+    return bool(set[Atom].intersection(*(elements_behind(a, makers) for a in parts)))
+
+
+def elements_behind(x: Atom, makers: Makers) -> set[Atom]:
+    """The arrays of as many elements of which those of another are computed, one of one."""
+    found, new = set[Atom](), [x]
+    while new:
+        eqn = makers.get(new.pop())
+        if eqn is not None and (isinstance(eqn.op, Reshape | Pointlike)):
+            more = {a for a in eqn.inputs if a.type.size == x.type.size} - found
+            found, new = found | more, [*new, *more]
+    return found
+
+
+def done_to_parts(eqn: Eqn, chain: tuple[Eqn, ...]) -> list[Eqn]:
+    """The equation of each joined part, the join of their results, and its reshapes."""
+    made, outs = list[Eqn](), list[Var]()
+    for part in chain[0].inputs:
+        given = (a if isinstance(a, Literal) else part for a in eqn.inputs)
+        outs.append(applied(made, eqn.op, *given, source=eqn.source))
+    for move in chain:
+        outs = [applied(made, move.op, *outs, source=move.source)]
+    return [*made[:-1], replace(made[-1], outs=eqn.outs)]

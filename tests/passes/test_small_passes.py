@@ -137,7 +137,8 @@ def test_the_pipelines_are_lists_of_names():
         " narrow_operands half_results fp8_products unpadded_updates written_windows same_axes recompute tiny_products"
         " mirrored short_sums joined_products shared_orders roll whole stack stack_all"
         " products_outside sums_after scans_of_slices slices_first gated_products"
-        " join_scatters sums_of_zeros repeated_updates products_to_sums split_sums fuse split_live_ranges"
+        " join_scatters sums_of_zeros repeated_updates products_to_sums split_sums parts_done fuse"
+        " split_live_ranges"
         " contractions indexed"
         " drawn resident moves_inside rows_inside small_turned results_together constants_late reads_first with_copies"
         " results_apart views_first",
