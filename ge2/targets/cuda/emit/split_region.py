@@ -36,11 +36,13 @@ UNWISE: Final = 1 << 100  # dearer than any number of bytes
 
 def cut(region: Region) -> tuple[Region, Region]:
     """The rows and what is gathered over them, and what comes after; else the rows, and what is
-    gathered over all of what they leave, or over other axes; else the equations up to the middle one
-    of the reductions, and those after it.
+    gathered over all of what they leave, or over other axes; else what is gathered of each row, and what
+    its elements need that for; else the equations up to the middle one of the reductions, and those
+    after it.
     """
     eqns = region.graph.eqns
     late = after_one(region) or after_rows(region) or over_rows(region) or over_others(region)
+    late = late or after_folds(region)
     if not late:
         folds = folds_of(region)
         assert len(folds) > 1, "a region of one reduction is one kernel"
@@ -219,6 +221,20 @@ def over_others(region: Region) -> list[int]:
     return sorted({*late, *for_them_alone(region, sorted(late))})
 
 
+def after_folds(region: Region) -> list[int]:
+    """The equations of whole rows that need what is folded of them, and what they alone need, where all
+    folds are over the same axes and none needs another: blocks may share the rows of the folds then.
+    Nothing where there are no such.
+    """
+    folds = folds_of(region)
+    late = {m for n in folds for m in behind(region, n)}
+    if len({folded(region, n) for n in folds}) != 1 or not late.isdisjoint(folds):
+        return []
+    kept = {axes_of(region, n) - folded(region, n) for n in folds}
+    late = {n for n in late if axes_of(region, n) not in kept}
+    return sorted({*late, *for_them_alone(region, sorted(late))}) if late else []
+
+
 def for_them_alone(region: Region, late: list[int]) -> list[int]:
     """The equations that nothing but these needs, and that need no reduction."""
     eqns, found = region.graph.eqns, set(late)
@@ -323,13 +339,10 @@ def variants(region: Region, operands: Operands, chip: Chip) -> Iterator[Variant
     if rest is None:
         yield Variant("nothing", lambda: Kernels(()))
         return
-    two = (
-        [Variant("in two", once(partial(in_two, rest, operands, chip)))]
-        if is_divisible(rest)
-        else []
-    )
     problem = Problem(rest, operands)
-    first = repeats(rest, chip.tuning.rowwise.long) or has_pairs(problem, chip)
+    starved, halves = has_few_rows(problem, chip), once(partial(in_two, rest, operands, chip))
+    two = [Variant("in two", halves)] if starved or is_divisible(rest) else []
+    first = starved or repeats(rest, chip.tuning.rowwise.long) or has_pairs(problem, chip)
     early = two if two and (first or has_idle(problem, chip)) else []
     yield from early
     yield from single(problem, chip)
@@ -340,6 +353,19 @@ def has_pairs(problem: Problem, chip: Chip) -> bool:
     """True if some folds of a region are over pairs, and what they leave is folded again."""
     over = {w.over for w in problem.folded}
     return len(over) > 1 and any(crosses(problem, each, chip) for each in over)
+
+
+def has_few_rows(problem: Problem, chip: Chip) -> bool:
+    """True if each of a few long rows would have a block that folds it and then goes on with its elements,
+    so that most of a GPU had none: 64 rows of 65,536 took 85 us of an H200, 20 of them by half of it.
+    """
+    over, sizes = {w.over for w in problem.folded}, problem.axes.sizes
+    if len(over) != 1 or not after_folds(problem.region):
+        return False
+    (row,) = over
+    rows = math.prod(n for a, n in sizes.items() if a not in row)
+    long = math.prod(sizes[a] for a in row) >= chip.tuning.rowwise.long
+    return long and 2 * rows <= chip.multiprocessors
 
 
 def has_idle(problem: Problem, chip: Chip) -> bool:
@@ -453,6 +479,7 @@ def of_halves(
             continue
         problem = Problem(half, operands)
         again = is_divisible(half) and has_idle(problem, chip)
+        again = again or has_few_rows(problem, chip)
         one = None if again else next(single(problem, chip), None)
         if one is None:
             kernels += of_halves(half, operands, chip, temps)
