@@ -208,6 +208,8 @@ class ShortSums:
     elements: int = 1 << 18  # of all sums, at least: fewer take no longer in memory
     times: int = 8  # as many elements as any array has that they are made of, at least
     equations: int = 64  # that make all terms, at most
+    narrow: int = 4  # columns of sums over lines, at most, that are sums of their own,
+    line: int = 32  # and elements of a line at least: a warp has it
     lines: int = 512  # along each axis of sums over two, at least, that are taken one after another
 
 

@@ -261,7 +261,8 @@ def is_power(x: float) -> bool:
 # sum((x[:, None] - c) ** 2, -1) is over 2^20 x 64 x 8 elements, made of 2^20 x 8 and 64 x 8: a kernel
 # that folds them, and goes on with another fold, would leave the 2^26 sums in memory between.
 # And folds of a few columns each, which have what is large in common: forces of three coordinates are
-# three folds over pairs, of which a thread then has several.
+# three folds over pairs, of which a thread then has several; so are sums of samples' colours along rays,
+# whose weights, of lines, a thread for each colour would read across the lines, once for each.
 
 
 def short_sums(graph: Graph, context: Context = NOTHING) -> Graph:
@@ -271,7 +272,7 @@ def short_sums(graph: Graph, context: Context = NOTHING) -> Graph:
     for e in graph.eqns:
         if has_short_sums(e, tuning) and parts.is_made(e):
             eqns += parts.summed(e)
-        elif (axis := short_axis(e, tuning)) >= 0 and parts.shares(e.inputs[0], axis):
+        elif (axis := parts.short_axis(e)) >= 0 and parts.shares(e.inputs[0], axis):
             eqns += parts.folded(e, axis)
         else:
             eqns.append(e)
@@ -284,15 +285,6 @@ def has_short_sums(eqn: Eqn, tuning: ShortSums) -> bool:
     x, (axis,) = eqn.inputs[0].type, eqn.op.axes
     few = 1 < x.shape[axis] <= tuning.terms and x.size >= tuning.elements
     return few and x.dtype in (FLOAT32, FLOAT64)
-
-
-def short_axis(eqn: Eqn, tuning: ShortSums) -> int:
-    """The last axis that a fold over pairs keeps, if it is short; else -1."""
-    if not is_over_pairs(eqn, tuning):
-        return -1
-    shape, (axis,) = eqn.inputs[0].type.shape, eqn.op.axes  # type: ignore[attr-defined]
-    last = len(shape) - 1
-    return last if axis != last > 1 and 1 < shape[last] <= tuning.terms else -1
 
 
 @final
@@ -376,16 +368,27 @@ class Parts:
             self.sizes[v] = max(found, default=0) if e else v.type.size
         return self.sizes.get(x, 0)
 
+    def short_axis(self, e: Eqn) -> int:
+        """The last axis, if it is short and kept by a fold over pairs of small arrays, or of lines; else -1."""
+        if not is_over_pairs(e, self.tuning):
+            return -1
+        (x,), (axis,), tuning = e.inputs, e.op.axes, self.tuning  # type: ignore[attr-defined]
+        last, columns, length = x.type.ndim - 1, x.type.shape[-1], x.type.shape[axis]
+        lines = isinstance(e.op, ReduceSum) and axis == last - 1 and length >= tuning.line
+        short = axis != last > 1 < columns <= tuning.terms
+        return (
+            last if short and ((lines and columns <= tuning.narrow) or self.is_of_small(x)) else -1
+        )
+
     def shares(self, x: Atom, axis: int) -> bool:
-        """True if columns are made of what they have in common, and that of small arrays."""
+        """True if columns are made of what they have in common."""
         made, read = self.behind(x, partial(self.across, axis))
         large = x.type.size // x.type.shape[axis]
         common = any(
             self.is_common(self.within(v), axis) and self.makers[v].inputs[0].type.size == large
             for v in read
         )
-        few = len(made) * x.type.shape[axis] <= self.tuning.equations
-        return common and few and self.is_of_small(x)
+        return common and len(made) * x.type.shape[axis] <= self.tuning.equations
 
     def are_small(self, read: Iterable[Atom], x: Atom) -> bool:
         return all(a.type.size * self.tuning.times <= x.type.size for a in read)

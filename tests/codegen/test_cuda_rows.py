@@ -14,7 +14,8 @@ import pytest
 import ge2
 from ge2.base.config import config
 from ge2.codegen.text import declared_twice
-from ge2.targets.cuda.emulator import EMULATED
+from ge2.compile import compile_graph
+from ge2.targets.cuda.emulator import EMULATED, OfflineDevice, ShimDevice
 from ge2.targets.cuda.limits import A100, H200, Chip
 from tests.codegen.texts import kernels
 from tests.compared import all_close
@@ -301,3 +302,42 @@ def test_few_elements_that_take_long_are_shared_by_many_small_blocks() -> None:
     given = [ge2.ShapeDtypeStruct((800, 800), "f8")] * 2
     assert "TEAM     =  256;" in kernels(angles, *given)[0][1]
     assert "TEAM     = 1024;" in kernels(squares, *given)[0][1]
+
+
+def scaled(x: Any, y: Any, functions: int) -> Any:
+    """Each element times what is summed of its row, after so many functions."""
+    p = x
+    for _ in range(functions):
+        p = np.log(np.exp(p) + y)
+    return p * (p * y).sum(1, keepdims=True)
+
+
+@pytest.mark.parametrize(
+    ("rows", "functions", "kernel"),
+    [
+        (64, 3, "in two"),
+        (64, 0, "rows along axis 1"),
+        (4, 3, "rows along axis 1"),
+        (80, 3, "rows along axis 1"),
+    ],
+)
+def test_few_long_rows_of_costly_work_are_two_kernels(
+    rows: int, functions: int, kernel: str
+) -> None:
+    """So that several blocks fold one; but one has a row, with all its threads, where it is soon done."""
+    x = ge2.ShapeDtypeStruct((rows, 1 << 16), np.float32)
+    graph = ge2.make_jaxpr(partial(scaled, functions=functions))(x, x).graph
+    (step,) = compile_graph(graph, device=OfflineDevice(H200)).kernels
+    assert str(step.choice).startswith(f"region in CUDA, {kernel}")
+    assert kernel == "in two" or "TEAM     = 1024;" in step.source
+
+
+def test_what_is_folded_first_and_gone_on_with_is_numpys(rng: np.random.Generator) -> None:
+    """By two kernels, the first of which has several blocks a row."""
+    x, y = (rng.random((2, 1 << 16)).astype(np.float32) + 0.5 for _ in range(2))
+    rowwise = replace(EMULATED.tuning.rowwise, many_divided=1 << 17)
+    device = ShimDevice(replace(EMULATED, tuning=replace(EMULATED.tuning, rowwise=rowwise)))
+    graph = ge2.make_jaxpr(partial(scaled, functions=3))(x, y).graph
+    (found,) = compile_graph(graph, device=device)(x, y)
+    wanted = scaled(x.astype(np.float64), y.astype(np.float64), 3)
+    np.testing.assert_allclose(found, wanted, rtol=2e-4)

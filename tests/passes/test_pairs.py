@@ -244,3 +244,18 @@ def test_what_is_repeated_is_made_as_a_whole() -> None:
     graph = ge2.make_jaxpr(distances)(np.ones((600, 8), np.float32), np.ones(8, np.float32)).graph
     program = compile_graph(graph, device=OfflineDevice(H200))
     assert [k.name.split("_")[0] for k in program.kernels] == ["pointwise", "pointwise"]
+
+
+@pytest.mark.parametrize(
+    ("columns", "kernel"), [(3, "rows along axis 1"), (6, "columns over axis 1")]
+)
+def test_narrow_sums_of_lines_are_folds_of_rows(columns: int, kernel: str) -> None:
+    """A thread a column would read the weights across their lines, and make them for each column."""
+
+    def rendered(density: Any, colour: Any) -> Any:
+        return (np.exp(-density)[..., None] * colour).sum(1)
+
+    shapes = (4096, 64), (4096, 64, columns)
+    graph = ge2.make_jaxpr(rendered)(*(ge2.ShapeDtypeStruct(s, np.float32) for s in shapes)).graph
+    program = compile_graph(graph, device=OfflineDevice(H200))
+    assert kernel in str(program.kernels[0].choice)

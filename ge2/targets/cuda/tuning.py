@@ -127,7 +127,11 @@ class Rowwise:
     address: int = 8  # and for each array
     crowd: int = 512  # threads of a multiprocessor that hide each other's waiting
     apart: int = 16 << 10  # bytes of half a multiprocessor left beside rows that are read ahead
-    long: int = 1 << 14  # elements from which on blocks share a row, if it is folded alone
+    long: int = 1 << 14  # elements from which on blocks share a row, if it is folded alone,
+    divided: int = (
+        1 << 16
+    )  # and if that is a kernel of its own, before what its elements need it for,
+    many_divided: int = 1 << 21  # with so many of all rows
     # rows for each row of sums of columns that a block leaves, at least, if all blocks have so many
     # bytes of rows under way
     parted: int = 16

@@ -241,7 +241,8 @@ class Plan:
             many = self.count >= 2 * self.chip.multiprocessors
             long = n >= self.rounds_long() * self.tuning.long_block * pack
             block = self.tuning.long_block if long else self.tuning.block
-            few = self.tuning.block if self.costly() else self.tuning.largest
+            shared = not self.stages()  # by several blocks, if it is costly
+            few = self.tuning.block if shared and self.costly() else self.tuning.largest
             widest = block if many else few
             widest = WARP if self.in_passing() else widest
             team = min(widest, max(power(-(-n // pack)), 1))
