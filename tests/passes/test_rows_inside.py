@@ -244,6 +244,53 @@ def test_functions_of_indices_and_of_elements_are_of_the_kernel_that_reads_them(
     one_kernel(function, table, at)
 
 
+@needs_compiler
+def test_several_kernels_read_the_same_short_rows() -> None:
+    """What they would read of the rows as an array is more than their indices: forces between neighbours
+    by what all of those neighbours' own have left.
+    """
+    x, near = RNG.integers(-2, 3, (40, 3)).astype(np.float32), RNG.integers(-40, 40, (40, 24))
+
+    def forces(x: F, near: F) -> F:
+        d = x[:, None] - x[near]
+        r = np.maximum((d * d).sum(-1), 1)
+        total = (r < 9).sum(1).astype(np.float32)
+        f = (total[:, None] - total[near])[..., None] * d * r[..., None]
+        return total, f.sum(1)
+
+    for dtype in (np.int32, np.int8):
+        with config.using(executor="emulator"):
+            compiled = ge2.jit(forces)
+            names = [k.name for k in compiled.lower(x, near.astype(dtype)).kernels]
+            found = compiled(x, near.astype(dtype))
+        assert not any("gather" in name for name in names) and len(names) == 2
+        for a, b in zip(found, forces(x, near), strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+def test_what_several_kernels_read_stays_where_they_would_read_more() -> None:
+    """Of a large array, by long indices, or by many kernels."""
+
+    def read(count: int, table: F, index: F) -> list[str]:
+        def function(t: F, i: F) -> F:
+            rows, w = t[i], np.ones(t.shape[1], t.dtype)
+            for _ in range(count):
+                w = np.cumsum((rows * w).max(0))
+            return w
+
+        with config.using(executor="emulator"):
+            low = ge2.jit(function).lower(table, index)
+        return [k.name for k in low.kernels if "gather" in k.name]
+
+    def spec(n: int, width: int, dtype: Any = np.float32) -> Any:
+        return ge2.ShapeDtypeStruct((n, width)[: 1 + (width > 0)], dtype)
+
+    assert not read(3, spec(99, 4), spec(5000, 0, np.int32))
+    assert read(3, spec(1 << 20, 4), spec(5000, 0, np.int32))
+    assert read(3, spec(99, 2, np.float16), spec(5000, 0, np.int64))
+    assert read(4, spec(99, 4), spec(5000, 0, np.int32))
+
+
 def test_rows_of_many_elements_have_a_kernel_of_their_own() -> None:
     """Which would work out an index for each of a row's threads."""
     with config.using(executor="emulator"):
