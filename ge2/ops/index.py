@@ -14,7 +14,7 @@ from typing import Any, ClassVar, final
 
 import numpy as np
 
-from ge2.base.arrays import COMPLEX, INEXACT, INT64, INTEGERS, accumulator
+from ge2.base.arrays import COMPLEX, INEXACT, INT32, INT64, INTEGERS, accumulator
 from ge2.base.errors import ShapeError, TypeRuleError
 from ge2.base.record import record
 from ge2.ir import (
@@ -483,3 +483,65 @@ class RowSums(Op):
         places[self.axis] = within(index, self.shape[self.axis], self.axis)
         np.add.at(y, tuple(places), updates)
         return y
+
+
+@final
+@record
+class UpdateOrder(Op):
+    """The order of updates by their places, of one place in their own: the numbers of the updates,
+    and those places. Both are counted in row-major order, over the axes of the indices and over
+    axes of these sizes.
+    """
+
+    sizes: Dims
+    name = "update_order"
+    several = True
+    may_alias = False
+
+    @property
+    def adding(self) -> ScatterAdd:
+        return ScatterAdd(tuple(range(len(self.sizes))))
+
+    def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:
+        x = ArrayType(self.sizes, INT32)
+        shape = next((t.shape for t in types if t.shape), ())
+        self.adding.infer(x, x.with_shape(shape), *types)
+        return (ArrayType((math.prod(shape),), INT32),) * 2
+
+    def reference(self, *arrays: Any) -> Any:
+        x = np.broadcast_to(np.int8(0), self.sizes)
+        places = self.adding.places(x, arrays).ravel()
+        order = np.argsort(places, kind="stable")
+        return order.astype(INT32), places[order].astype(INT32)
+
+
+@final
+@record
+class SumsInOrder(Op):
+    """The updates that meet at each place along `axes` of an array of a shape, added up, by their
+    order; `over`: the shape of the indices, of which that is.
+    """
+
+    axes: Dims
+    shape: Dims
+    over: Dims
+    name = "sums_in_order"
+    may_alias = False
+
+    @property
+    def adding(self) -> ScatterAdd:
+        return ScatterAdd(self.axes)
+
+    def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:
+        updates, *_ = types
+        indices = [ArrayType(self.over, INT32)] * len(self.axes)
+        return self.adding.infer(updates.with_shape(self.shape), updates, *indices)
+
+    def reference(self, *arrays: Any) -> Any:
+        updates, order, places = arrays
+        sizes = [self.shape[a] for a in self.axes]
+        rest = [n for a, n in enumerate(self.shape) if a not in self.axes]
+        rows = np.broadcast_to(updates, (*self.over, *rest)).reshape(-1, *rest)
+        x = np.zeros(self.shape, updates.dtype)
+        at = np.unravel_index(places, sizes)
+        return self.adding.reference(x, rows[order], *at)

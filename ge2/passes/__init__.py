@@ -10,6 +10,8 @@ from ge2.ops.graphs.loops import RepeatLoop as RepeatLoop
 from ge2.ops.graphs.region import Region as Region
 from ge2.ops.graphs.region import Windows as Windows
 from ge2.ops.index import RowSums as RowSums
+from ge2.ops.index import SumsInOrder as SumsInOrder
+from ge2.ops.index import UpdateOrder as UpdateOrder
 from ge2.ops.linalg.decompositions import Lu as Lu
 from ge2.ops.linalg.decompositions import LuSolve as LuSolve
 from ge2.ops.random import Draw as Draw
@@ -18,8 +20,6 @@ from ge2.passes.context import Context as Context
 from ge2.passes.context import Pass
 from ge2.passes.fold import counted, fold, forward_writes
 from ge2.passes.indices import SumsAt as SumsAt
-from ge2.passes.indices import SumsInOrder as SumsInOrder
-from ge2.passes.indices import UpdateOrder as UpdateOrder
 from ge2.passes.indices import Wrap as Wrap
 from ge2.passes.loops import trim
 from ge2.passes.loops.parts import parts_as_values

@@ -185,6 +185,7 @@ class Moves:
     runs: int = 5  # of indices along an axis: each is a comparison
     row: int = 2  # elements of a row that is read at an index, at least: neighbours read it
     held: int = 16  # and at most, for threads to have them while they are folded
+    shared: int = 4  # elements of a last axis for which one that an index names is read again
 
 
 @final

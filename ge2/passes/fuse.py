@@ -50,6 +50,7 @@ from ge2.passes.fusion_group import (
     round_halves,
     seen_from,
     shifted_multiples,
+    short,
     too_large,
     when_needed,
 )
@@ -82,7 +83,7 @@ def gathered(graph: Graph, context: Context = NOTHING) -> Fusion:
 class Fusion:
     """`parts` gives equations of groups that would be too long a number each:
     unlike ones are kept apart. `gathers`: regions may read arrays at indices made in regions; on a
-    GPU single elements, where an index outside wraps around.
+    GPU single elements and short rows, where an index outside wraps around.
     `tails`: they may go on with sums that no block has whole. `units`: multiprocessors of the GPU.
     """
 
@@ -181,8 +182,9 @@ class Fusion:
         apart = None, self.scalars
         made = [a for a in bases if a.type.size > 1 and (a in known or self.group(a) not in apart)]
         empty = not (eqn.outs[0].type.size and x.type.size)
-        safe = picked(eqn) > 0 if self.units else self.arguments.isdisjoint(bases)
-        return bool(made) and safe and not empty and x.type.dtype not in HALF
+        safe = short(eqn, self.tuning.gathered) if self.units else self.arguments.isdisjoint(bases)
+        narrow = x.type.dtype in HALF and not self.units
+        return bool(made) and safe and not (empty or narrow)
 
     def counts(self, base: Var) -> bool:
         """True of what a region of a GPU makes where it reads at it: 0, 1, 2, ... along an axis."""
@@ -216,7 +218,8 @@ class Fusion:
         producers = self.with_numbers(eqn, uses, made)
         if len(self.leaders) > before:  # some are part of others now
             read = [self.made_at(var) for var in (*[v for v, _ in uses], *tables)]
-        one = Incoming(index, eqn, uses, shape, tables, read, reduces, picked(eqn), costly(eqn))
+        waiting = 0 if self.units else picked(eqn)  # other warps of a GPU work while one waits
+        one = Incoming(index, eqn, uses, shape, tables, read, reduces, waiting, costly(eqn))
         near = self.near(one, producers, self.waits(eqn, made))
         home = next((group for group in near if self.joined(group, one)), None)
         if home is None:
@@ -562,12 +565,8 @@ class Writer:
 
     def equation(self, eqn: Eqn, entry: Dims) -> None:
         at = tuple([self.number[a] for a in entry])
-        inputs = tuple(
-            [
-                a if type(a) is not Var else self.operand(a, at[: len(a.type.shape)])
-                for a in elements_of(eqn)
-            ]
-        )
+        read = elements_of(eqn)
+        inputs = tuple([self.operand(a, at[: a.type.ndim]) if type(a) is Var else a for a in read])
         if isinstance(eqn.op, Gather):
             (table,) = tables = eqn.inputs[:1]
             assert isinstance(table, Var)

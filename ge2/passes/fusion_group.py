@@ -215,6 +215,13 @@ def picked(eqn: Eqn) -> int:
     return count if count == eqn.outs[0].type.size else 0
 
 
+def short(eqn: Eqn, most: int) -> bool:
+    """True of a gather of single elements, or of rows of so many at most that lie side by side."""
+    shape, axes = eqn.inputs[0].type.shape, eqn.op.axes  # type: ignore[attr-defined]
+    row = math.prod(n for a, n in enumerate(shape) if a not in axes)
+    return picked(eqn) > 0 or (row <= most and len(shape) - 1 not in axes)
+
+
 def costly(eqn: Eqn) -> int:
     """The elements that a function or a remainder of integers is computed for."""
     op = eqn.op

@@ -35,8 +35,8 @@ from ge2.ops.graphs.region import Region, is_loop
 from ge2.ops.index import Gather, ScatterAdd, ScatterReduce
 from ge2.ops.pointlike import Pointlike, Pointwise
 from ge2.ops.reduce import ArgReduce, Reduce
-from ge2.ops.shape import BroadcastInDim, Concatenate, Iota, Pad, Reshape, Slice, Transpose
-from ge2.passes.context import NOTHING, Context
+from ge2.ops.shape import Barrier, BroadcastInDim, Concatenate, Iota, Pad, Reshape, Slice, Transpose
+from ge2.passes.context import NOTHING, Context, Moves, Tuning
 from ge2.passes.fusion_group import NONE, dims_of, folding, folds, fusible, picked
 from ge2.passes.take_to_mask import INT32, Index
 
@@ -141,68 +141,6 @@ class SumsAt(Op):
     def reference(self, *arrays: Any) -> Any:
         zeros = np.zeros(self.shape, arrays[0].dtype)
         return ScatterAdd(self.axes).reference(zeros, *arrays)
-
-
-@final
-@record
-class UpdateOrder(Op):
-    """The order of updates by their places, of one place in their own: the numbers of the updates,
-    and those places. Both are counted in row-major order, over the axes of the indices and over
-    axes of these sizes.
-    """
-
-    sizes: Dims
-    name = "update_order"
-    several = True
-    may_alias = False
-
-    @property
-    def adding(self) -> ScatterAdd:
-        return ScatterAdd(tuple(range(len(self.sizes))))
-
-    def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:
-        x = ArrayType(self.sizes, INT32)
-        shape = next((t.shape for t in types if t.shape), ())
-        self.adding.infer(x, x.with_shape(shape), *types)
-        return (ArrayType((math.prod(shape),), INT32),) * 2
-
-    def reference(self, *arrays: Any) -> Any:
-        x = np.broadcast_to(np.int8(0), self.sizes)
-        places = self.adding.places(x, arrays).ravel()
-        order = np.argsort(places, kind="stable")
-        return order.astype(INT32), places[order].astype(INT32)
-
-
-@final
-@record
-class SumsInOrder(Op):
-    """The updates that meet at each place along `axes` of an array of a shape, added up, by their
-    order; `over`: the shape of the indices, of which that is.
-    """
-
-    axes: Dims
-    shape: Dims
-    over: Dims
-    name = "sums_in_order"
-    may_alias = False
-
-    @property
-    def adding(self) -> ScatterAdd:
-        return ScatterAdd(self.axes)
-
-    def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:
-        updates, *_ = types
-        indices = [ArrayType(self.over, INT32)] * len(self.axes)
-        return self.adding.infer(updates.with_shape(self.shape), updates, *indices)
-
-    def reference(self, *arrays: Any) -> Any:
-        updates, order, places = arrays
-        sizes = [self.shape[a] for a in self.axes]
-        rest = [n for a, n in enumerate(self.shape) if a not in self.axes]
-        rows = np.broadcast_to(updates, (*self.over, *rest)).reshape(-1, *rest)
-        x = np.zeros(self.shape, updates.dtype)
-        at = np.unravel_index(places, sizes)
-        return self.adding.reference(x, rows[order], *at)
 
 
 def sums_of_zeros(graph: Graph, context: Context = NOTHING) -> Graph:
@@ -426,16 +364,39 @@ def zero(x: Atom) -> Literal:
 
 
 def rows_inside(graph: Graph, context: Context = NOTHING) -> Graph:
-    """The graph whose regions read rows at indices themselves, where each is read once."""
-    tuning = context.tuning.moves
-    made = {e.outs[0]: e for e in graph.eqns if is_of_rows(e, tuning.row)}
+    """The graph whose regions read rows at indices themselves, where each is read once, or by a few
+    that would read more of them as an array.
+    """
+    tuning = context.tuning
+    made: dict[Atom, Eqn] = {e.outs[0]: e for e in graph.eqns if is_of_rows(e, tuning.moves.row)}
     if not made:
         return graph
-    reads = Counter(a for e in graph.eqns for a in e.inputs)
-    reads.update(graph.outputs)
-    once = {v: e for v, e in made.items() if reads[v] == 1}
-    eqns = tuple(with_rows(e, once, tuning.held) if is_loop(e.op) else e for e in graph.eqns)
-    return without_dead_code(Graph(graph.inputs, eqns, graph.outputs, graph.consts))
+    readers = dict[Atom, list[tuple[Eqn, Atom]]]()
+    for e in graph.eqns:  # a barrier's results are its inputs, which it keeps nobody from
+        if isinstance(e.op, Barrier):
+            made.update((y, made[x]) for x, y in zip(e.inputs, e.outs, strict=True) if x in made)
+            continue
+        for a in made.keys() & {*e.inputs}:
+            readers.setdefault(made[a].outs[0], []).append((e, a))
+    inside = {
+        v for v, each in readers.items()
+        if is_cheap(made[v], len(each), tuning)
+        and all(takes_rows(e, a, made[v], tuning.moves) for e, a in each)
+    }.difference(made[a].outs[0] for a in graph.outputs if a in made)  # fmt: skip
+    made = {a: e for a, e in made.items() if e.outs[0] in inside}
+    eqns = (with_rows(e, made) for e in graph.eqns)
+    whole = tuple(e for e in eqns if e.outs or not isinstance(e.op, Barrier))
+    return without_dead_code(Graph(graph.inputs, whole, graph.outputs, graph.consts))
+
+
+def is_cheap(gather: Eqn, count: int, tuning: Tuning) -> bool:
+    """True if so many kernels may each read at the indices: one, or of an array that caches have
+    some, if they read fewer bytes than those of the elements, which are neither written nor read.
+    """
+    (x, *indices), (y,) = gather.inputs, gather.outs
+    fewer = count * sum(i.type.nbytes for i in indices) <= (count + 1) * y.type.nbytes
+    cached = x.type.nbytes <= tuning.fusion.recomputed
+    return count == 1 or (count <= tuning.moves.readers and cached and fewer)
 
 
 def is_of_rows(eqn: Eqn, shortest: int) -> bool:
@@ -455,27 +416,44 @@ def is_of_rows(eqn: Eqn, shortest: int) -> bool:
     return whole and long and bool(eqn.outs[0].type.size and x.type.size)
 
 
-def with_rows(eqn: Eqn, made: dict[Var, Eqn], held: int) -> Eqn:
-    """A region that reads rows itself; threads have those of up to `held` elements in registers."""
-    for outer in eqn.inputs:
-        gather, op = made.get(outer) if isinstance(outer, Var) else None, eqn.op
-        assert isinstance(op, Region)
-        if gather is not None:
+def takes_rows(eqn: Eqn, outer: Atom, gather: Eqn, tuning: Moves) -> bool:
+    """True of a region that may read rows itself; threads have short ones in registers."""
+    op = eqn.op
+    if not is_loop(op):
+        return False
+    assert isinstance(op, Region)
+    inner = op.graph.inputs[eqn.inputs.index(outer)]
+    at, short = orientation(op, inner), tuning.shared if picked(gather) else 1
+    if at is None or not reads_once(op, inner, at, tuning.held, short):
+        return False
+    return folds_rows(op, at[-1])
+
+
+def with_rows(eqn: Eqn, made: Mapping[Atom, Eqn]) -> Eqn:
+    """A region that reads the rows itself; a barrier that lets them pass."""
+    if isinstance(eqn.op, Barrier):
+        left = [p for p in zip(eqn.inputs, eqn.outs, strict=True) if p[0] not in made]
+        return replace(eqn, inputs=tuple(x for x, _ in left), outs=tuple(y for _, y in left))
+    for outer in eqn.inputs if is_loop(eqn.op) else ():
+        if outer in made:
+            op = eqn.op
+            assert isinstance(op, Region)
             inner = op.graph.inputs[eqn.inputs.index(outer)]
             at = orientation(op, inner)
-            if at is not None and reads_once(op, inner, at, held) and folds_rows(op, at[-1]):
-                eqn = with_gather(eqn, inner, gather, at)
+            assert at is not None
+            eqn = with_gather(eqn, inner, made[outer], at)
     return eqn
 
 
-def reads_once(region: Region, value: Var, at: Dims, held: int) -> bool:
+def reads_once(region: Region, value: Var, at: Dims, held: int, shared: int = 1) -> bool:
     """True if a region goes once through an array that has all of its axes, and the same last one: what
-    repeats is read for each element.
+    repeats is read for each element, but along a last axis of at most `shared` by one warp at once.
     """
     real = [a for a in at if a != NONE]
     if not real:
         return False  # one element is no row
-    everywhere = math.prod(region.space[a] for a in real) == math.prod(region.space)
+    space = region.space[:-1] if region.space[-1] <= shared else region.space
+    everywhere = math.prod(region.space[a] for a in real) >= math.prod(space)
     row = frozenset({at[-1]} if region.space[at[-1]] <= held else ())
     return everywhere and at[-1] == max(real) and not is_read_again(region, value, row)
 

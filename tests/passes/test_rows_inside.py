@@ -190,6 +190,114 @@ def test_long_rows(length: int) -> None:
     np.testing.assert_array_equal(a, (np.take(x, index, 0) * w).sum(-1))
 
 
+def one_kernel(function: F, *arrays: Any) -> None:
+    """Both indices and what they name are of one kernel, whose results are NumPy's."""
+    with config.using(executor="emulator"):
+        compiled = ge2.jit(function)
+        (kernel,) = compiled.lower(*arrays).kernels
+        found = compiled(*arrays)
+    assert "gather[" in str(kernel)
+    for a, b in zip(found, function(*arrays), strict=True):
+        assert a.dtype == b.dtype
+        np.testing.assert_array_equal(a, b)
+
+
+@needs_compiler
+@pytest.mark.parametrize("dtype", [*DTYPES, np.float64])
+@pytest.mark.parametrize("width", [1, 2, 3, 4, 16])
+def test_short_rows_at_indices_that_a_region_makes(width: int, dtype: Any) -> None:
+    """Some are negative, and many are the same."""
+    x, w = RNG.integers(0, 2, (9, width)).astype(dtype), RNG.integers(0, 2, (70, width))
+    index = RNG.integers(-8, 8, 70).astype(np.int32)
+
+    def function(x: F, index: F, w: F) -> F:
+        return (x[index + 1] + x[index // 2] * w, x[index % 4])
+
+    one_kernel(function, x, index, w.astype(dtype))
+
+
+@needs_compiler
+@pytest.mark.parametrize("axis", [0, 1, 2, (1, 2)])
+def test_pixels_of_several_colours_at_indices_of_two_axes(axis: Any) -> None:
+    """Corners of cells, whose places share their parts, and what is folded of them."""
+    image = RNG.integers(0, 9, (20, 30, 3)).astype(np.float32)
+    u, v = RNG.uniform(-20, 18, (40, 11)), RNG.uniform(-30, 28, (40, 11))
+
+    def sampled(image: F, u: F, v: F) -> F:
+        i, j = np.floor(u).astype(np.int32), np.floor(v).astype(np.int32)
+        low, high = image[i, j] - image[i, j + 1], image[i + 1, j] - image[i + 1, j + 1]
+        return np.where((u - i)[..., None] < 0.5, low, high)
+
+    one_kernel(lambda *a: (sampled(*a),), image, u, v)
+    one_kernel(lambda *a: (sampled(*a).max(axis),), image, u, v)
+
+
+@needs_compiler
+def test_functions_of_indices_and_of_elements_are_of_the_kernel_that_reads_them() -> None:
+    """Other warps of a GPU work while one waits for what it reads."""
+    table, at = RNG.normal(size=(7, 5)), RNG.uniform(0, 100, (40, 30))
+
+    def function(table: F, at: F) -> F:
+        i, j = np.floor(at % 7).astype(np.int32), at.astype(np.int64) % 5
+        return (np.floor(table[i, j] % 3) + table[(i + 1) % 7, j],)
+
+    one_kernel(function, table, at)
+
+
+@needs_compiler
+def test_several_kernels_read_the_same_short_rows() -> None:
+    """What they would read of the rows as an array is more than their indices: forces between neighbours
+    by what all of those neighbours' own have left.
+    """
+    x, near = RNG.integers(-2, 3, (40, 3)).astype(np.float32), RNG.integers(-40, 40, (40, 24))
+
+    def forces(x: F, near: F) -> F:
+        d = x[:, None] - x[near]
+        r = np.maximum((d * d).sum(-1), 1)
+        total = (r < 9).sum(1).astype(np.float32)
+        f = (total[:, None] - total[near])[..., None] * d * r[..., None]
+        return total, f.sum(1)
+
+    for dtype in (np.int32, np.int8):
+        with config.using(executor="emulator"):
+            compiled = ge2.jit(forces)
+            names = [k.name for k in compiled.lower(x, near.astype(dtype)).kernels]
+            found = compiled(x, near.astype(dtype))
+        assert not any("gather" in name for name in names) and len(names) == 2
+        for a, b in zip(found, forces(x, near), strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+def test_what_several_kernels_read_stays_where_they_would_read_more() -> None:
+    """Of a large array, by long indices, or by many kernels."""
+
+    def read(count: int, table: F, index: F) -> list[str]:
+        def function(t: F, i: F) -> F:
+            rows, w = t[i], np.ones(t.shape[1], t.dtype)
+            for _ in range(count):
+                w = np.cumsum((rows * w).max(0))
+            return w
+
+        with config.using(executor="emulator"):
+            low = ge2.jit(function).lower(table, index)
+        return [k.name for k in low.kernels if "gather" in k.name]
+
+    def spec(n: int, width: int, dtype: Any = np.float32) -> Any:
+        return ge2.ShapeDtypeStruct((n, width)[: 1 + (width > 0)], dtype)
+
+    assert not read(3, spec(99, 4), spec(5000, 0, np.int32))
+    assert read(3, spec(1 << 20, 4), spec(5000, 0, np.int32))
+    assert read(3, spec(99, 2, np.float16), spec(5000, 0, np.int64))
+    assert read(4, spec(99, 4), spec(5000, 0, np.int32))
+
+
+def test_rows_of_many_elements_have_a_kernel_of_their_own() -> None:
+    """Which would work out an index for each of a row's threads."""
+    with config.using(executor="emulator"):
+        low = ge2.jit(lambda x, i: x[i + 1] * 2).lower(np.ones((9, 17)), np.arange(5))
+    assert [k.name for k in low.kernels] == ["pointwise_0", "pointwise_1"]
+
+
 @needs_nvrtc
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16, np.float64])

@@ -56,6 +56,15 @@ def test_what_numpy_has_exactly(name: str, dtype: np.dtype, loops: Loops) -> Non
     same(loops[dtype, name](*xs), op.reference(*xs), *xs, zeros=name not in EXTREMES)
 
 
+def test_remainders_by_powers_of_two(dtype: np.dtype, loops: Loops) -> None:
+    """Of what is far from the divisor, near its multiples, and below the normal numbers."""
+    x = np.concatenate([points(dtype), -points(dtype), np.arange(-99, 99, dtype=dtype) / 4])
+    for by in (1, 2, 32, 2048, 2.0**40, 2.0**64, 2.0**65, 0.5, -2):
+        x_or_near = np.concatenate([x, np.nextafter(dtype.type(by) * 3, x), dtype.type(by) * x])
+        y = np.full_like(x_or_near, by)
+        same(loops[dtype, "rem"](x_or_near, y), np.remainder(x_or_near, y), x_or_near, y)
+
+
 def off(name: str, dtype: np.dtype, loop: Any) -> np.ndarray:
     """Errors of results in their last place; of sums, in that of the largest of three numbers."""
     xs, short = operands(name, dtype), SHORT[dtype]

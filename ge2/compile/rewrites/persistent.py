@@ -27,11 +27,11 @@ from ge2.ir import (
 )
 from ge2.ops.graphs.loops import ScanLoop
 from ge2.ops.graphs.region import Region, Resident, readers_of
-from ge2.ops.index import ScatterAdd
+from ge2.ops.index import ScatterAdd, SumsInOrder, UpdateOrder
 from ge2.ops.random import Draw, RandomBits
 from ge2.ops.shape import Reshape, Slice
 from ge2.passes.context import NOTHING, Context
-from ge2.passes.indices import SumsAt, SumsInOrder, UpdateOrder, in_order, is_zero, orientation
+from ge2.passes.indices import SumsAt, in_order, is_zero, orientation
 from ge2.passes.loops import trim
 from ge2.targets.cuda.device import Caps
 from ge2.targets.cuda.emit.words import FAR

@@ -12,8 +12,8 @@ from ge2.codegen.axes import strides_of
 from ge2.codegen.layout import merged
 from ge2.codegen.text import Operand, Text, whole
 from ge2.ir import ArrayType, Op
-from ge2.ops.index import ScatterAdd, ScatterReduce
-from ge2.passes.indices import SumsAt, SumsInOrder, UpdateOrder
+from ge2.ops.index import ScatterAdd, ScatterReduce, SumsInOrder, UpdateOrder
+from ge2.passes.indices import SumsAt
 from ge2.passes.take_to_mask import INT32
 from ge2.targets.cuda.device import Caps
 from ge2.targets.cuda.emit import Fixed

@@ -150,6 +150,14 @@ GE2_BINARY(pow, powf, pow)       /* 4, 2 */
 GE2_BINARY(atan2, atan2f, atan2) /* 3, 2 */
 GE2_BINARY(hypot, hypotf, hypot) /* 3, 2 */
 
+/* 1, 2, 4, ... and one over it, by which a product is exact, unless it is below the normal numbers */
+GE2_FN bool ge2_is_power_of_2_f32(float x) { return x >= 1 && x <= 0x1p64f && !(ge2_bits_f32(x) & 0x7fffffu); }
+GE2_FN bool ge2_is_power_of_2_f64(double x) {
+    return x >= 1 && x <= 0x1p64 && !(ge2_bits_f64(x) & 0xfffffffffffffull);
+}
+GE2_FN float ge2_inverse_power_f32(float x) { return ge2_of_bits_f32(0x7f000000u - ge2_bits_f32(x)); }
+GE2_FN double ge2_inverse_power_f64(double x) { return ge2_of_bits_f64(0x7fe0000000000000ull - ge2_bits_f64(x)); }
+
 /* ---- what is said alike of both. r: suffix; F: the type; f: a suffix of literals; U: unsigned bits. */
 
 #define GE2_FLOAT(r, F, f, U) \
@@ -186,8 +194,13 @@ GE2_BINARY(hypot, hypotf, hypot) /* 3, 2 */
         const F size = ge2_abs_##r(x), step = ge2_of_bits_##r(ge2_bits_##r(size) + 1) - size; \
         return x < 0 ? -step : step; \
     } \
-    /* remainders in the steps of NumPy's npy_divmod */ \
+    /* Remainders in the steps of NumPy's npy_divmod; by powers of two, as most are, with no loop of fmod. There a
+     * quotient below the normal numbers may be -0.0 of a number below 0, which is one divisor more. */ \
     GE2_FN F ge2_rem_##r(F a, F b) { \
+        if (ge2_is_power_of_2_##r(b)) { \
+            const F r = a - ge2_floor_##r(a * ge2_inverse_power_##r(b)) * b; \
+            return r < 0 ? r + b : r; \
+        } \
         const F r = ge2_fmod_##r(a, b), turned = (b < 0) != (r < 0) ? r + b : r; \
         return b == 0 ? r : r == 0 ? ge2_copysign_##r(0, b) : turned; \
     } \

@@ -43,7 +43,10 @@
     GE2_FN T ge2_shift_right_##t(T a, T b) { return b < BITS ? (T)((W)a >> (b & (BITS - 1))) : 0; } \
     GE2_FN T ge2_pow_##t(T a, T b) { return ge2_integer_pow_##t(a, b); } \
     GE2_FN T ge2_floor_div_##t(T a, T b) { return b ? (T)((W)a / (W)b) : 0; } \
-    GE2_FN T ge2_rem_##t(T a, T b) { return b ? (T)((W)a % (W)b) : 0; } \
+    GE2_FN T ge2_rem_##t(T a, T b) { \
+        if (b && !(b & (b - 1))) return (T)(a & (b - 1)); \
+        return b ? (T)((W)a % (W)b) : 0; \
+    } \
     GE2_FN T ge2_fmod_##t(T a, T b) { return ge2_rem_##t(a, b); } \
     GE2_BY_SIZE(t, T, W)
 
@@ -62,7 +65,9 @@
     /* rounded towards 0; the one quotient that overflows is least / -1, which wraps */ \
     GE2_FN W ge2_quotient_##t(T a, T b) { return b == 0 ? (W)0 : b == -1 ? (W)(0 - (W)a) : (W)(a / b); } \
     GE2_FN T ge2_fmod_##t(T a, T b) { return b ? (T)((W)a - ge2_quotient_##t(a, b) * (W)b) : 0; } \
+    /* most are by a power of two, which masks; of one divisor all threads take the same branch */ \
     GE2_FN T ge2_rem_##t(T a, T b) { \
+        if (b > 0 && !(b & (b - 1))) return (T)(a & (b - 1)); \
         const T r = ge2_fmod_##t(a, b); \
         return (T)((W)r + (r && (r ^ b) < 0 ? (W)b : 0)); \
     } \
