@@ -19,7 +19,7 @@ from ge2.ops.elementwise import SHIFT_LEFT, SHIFT_RIGHT, ConvertElementType
 from ge2.ops.index import Gather
 from ge2.ops.pointlike import Pointlike
 from ge2.ops.reduce import ArgReduce, Reduce, kept
-from ge2.ops.shape import BroadcastInDim, Concatenate, Iota, Pad, Reshape, Transpose
+from ge2.ops.shape import BroadcastInDim, Concatenate, Iota, Pad, Reshape, Slice, Transpose
 from ge2.passes.context import Fusion
 
 # -------- A region in the making: its equations, and which axis of the iteration space each of
@@ -30,9 +30,8 @@ NONE = -1  # in place of an axis: of size 1
 FOLDS: Final = (Reduce, ArgReduce)
 JOINS: Final = (Pad, Concatenate)
 
-Uses = Sequence[
-    tuple[Var, Dims]
-]  # operands: a value, and for each axis of it the axis of the result, or NONE
+# operands: a value, and for each axis of it the axis of the result, or NONE
+Uses = Sequence[tuple[Var, Dims]]
 
 
 class Group:
@@ -475,6 +474,17 @@ def only_readers(graph: Graph) -> dict[Atom, Eqn]:
             if type(a) is Var:  # a literal's hash is worked out in Python
                 found[a] = None if a in found else eqn
     return {a: eqn for a, eqn in found.items() if eqn is not None}
+
+
+def alternating(graph: Graph) -> dict[Var, Var]:
+    """For slices that alternate along the last axis, as x[::2] and x[1::2] do, the first of them."""
+    first, found = dict[object, Var](), dict[Var, Var]()
+    for e in graph.eqns:
+        if isinstance(e.op, Slice) and e.op.step[-1:] > (1,):
+            (y,), starts = e.outs, zip(e.op.start, e.op.step, strict=True)
+            key = e.inputs[0], e.op.step, y.type.shape, tuple(a // s for a, s in starts)
+            found[y] = first.setdefault(key, y)
+    return found
 
 
 def depths(graph: Graph, fusible: Callable[[Eqn], bool]) -> dict[Atom, int]:
