@@ -431,17 +431,16 @@ class Parts:
     def add(self, op: Op, *inputs: Atom) -> Var:
         return applied(self.eqns, op, *inputs, source=self.source)
 
-    def term(self, x: Atom, axis: int, k: int) -> Atom:
-        """The elements of x at a place along an axis, which they do not have."""
+    def term(self, x: Atom, axis: int, k: int, stored: bool = False) -> Atom:
+        """The elements of x at a place along an axis, which they do not have; `stored`: of the whole."""
         if isinstance(x, Literal) or not x.type.shape:
             return x
-        found = self.made.get((x, axis, k))
-        if found is None:
-            found = self.made[x, axis, k] = self.at(x, axis, k)
-        return found
+        if (x, axis, k) not in self.made:
+            self.made[x, axis, k] = self.at(x, axis, k, None if stored else self.within(x))
+        return self.made[x, axis, k]
 
-    def at(self, x: Var, axis: int, k: int) -> Atom:
-        e, shape = self.within(x), x.type.shape
+    def at(self, x: Var, axis: int, k: int, e: Eqn | None) -> Atom:
+        shape = x.type.shape
         rest = (*shape[:axis], *shape[axis + 1 :])
         if e is None:
             start = tuple(k if n == axis else 0 for n in range(len(shape)))
@@ -452,7 +451,7 @@ class Parts:
         (y,), dims = e.inputs, [d - (d > axis) for d in e.op.dims if d != axis]
         if axis in e.op.dims:
             n = e.op.dims.index(axis)
-            y = self.term(y, n, k if y.type.shape[n] > 1 else 0)
+            y = self.term(y, n, k if y.type.shape[n] > 1 else 0, stored=True)
         if tuple(dims) == tuple(range(len(rest))):
             return y
         return self.add(BroadcastInDim(rest, tuple(dims)), y)

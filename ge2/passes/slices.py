@@ -11,7 +11,7 @@ from typing import final
 
 from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Op, Var, applied, makers_of, without_dead_code
 from ge2.ops.elementwise import ADD, MUL
-from ge2.ops.graphs.region import Region, readers_of
+from ge2.ops.graphs.region import Region, is_repeated, readers_of
 from ge2.ops.index import Gather, Indexed
 from ge2.ops.pointlike import Pointlike
 from ge2.ops.random import Draw
@@ -62,10 +62,8 @@ def slices_first(graph: Graph, context: Context = NOTHING) -> Graph:
             return False
         if not found:
             return x in made
-        (e,) = found
-        return isinstance(e.op, Concatenate | Pad) or (
-            isinstance(e.op, Pointlike) and moves(e.outs[0])
-        )
+        (op, (y, *_)) = found[0].op, found[0].outs
+        return isinstance(op, Concatenate | Pad) or (isinstance(op, Pointlike) and moves(y))
 
     padded, worked = sums_of_pads(graph), worked_on(graph)
 
@@ -77,11 +75,14 @@ def slices_first(graph: Graph, context: Context = NOTHING) -> Graph:
         (y,) = eqn.outs
         if isinstance(eqn.op, Reshape):
             return all(slice_before_reshape(eqn, op) for op in parts)
-        if y not in worked or is_covered(y, parts, most) or is_little(y, parts):
+        if y not in worked or is_little(y, parts):
             return y in worked
-        if is_covered(y, parts) and are_interleaved(parts):
+        if all(v not in returned and is_repeated(v, readers) for v in parts.values()):
+            return False
+        covered = is_covered(y, parts)
+        if is_covered(y, parts, most) or (covered and are_interleaved(parts)):
             return True
-        if is_covered(y, parts) and (y in padded or all(map(moves, parts.values()))):
+        if covered and (y in padded or all(map(moves, parts.values()))):
             moved.add(y)
             return True
         return context.caps is not None and windows().pay(y, parts)
@@ -93,10 +94,8 @@ def slices_first(graph: Graph, context: Context = NOTHING) -> Graph:
 def are_interleaved(parts: Parts) -> bool:
     """True of several strided slices of one step and shape, as x[0::2] and x[1::2] are."""
     (first, *_) = parts
-    alike = (
-        len({tuple(v.type.shape) for v in parts.values()}) == len({op.step for op in parts}) == 1
-    )
-    return alike and len(parts) > 1 and max(first.step) > 1
+    shapes, steps = {tuple(v.type.shape) for v in parts.values()}, {op.step for op in parts}
+    return len(shapes) == len(steps) == 1 and len(parts) > 1 and max(first.step) > 1
 
 
 # instructions of equations, each with the places from which on windows of its result begin

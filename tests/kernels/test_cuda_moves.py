@@ -685,6 +685,24 @@ def test_a_place_of_very_many_updates(hot: int, rng: np.random.Generator) -> Non
     np.testing.assert_array_equal(found, wanted)
 
 
+@pytest.mark.parametrize("often", [0.0, 0.5, 0.9, 1.0])
+def test_the_last_update_of_a_place_that_many_name(often: float, rng: np.random.Generator) -> None:
+    """Updates of a warp that name one place leave it to the last of them; the last warp is no whole one."""
+    n, places = 32 * 67 + 5, 900
+    i = np.where(rng.random(n) < often, places - 1, rng.integers(-places, places, n))
+    x, updates = rng.standard_normal(places), rng.standard_normal(n)
+
+    def f(x: Any, i: Any, updates: Any) -> Any:
+        y = x.copy()
+        y[i] = updates
+        return y
+
+    with config.using(executor="emulator"):
+        np.testing.assert_array_equal(ge2.jit(f)(x, i, updates), f(x, i, updates))
+        kernels = ge2.jit(f).lower(x, i, updates).kernels
+    assert any("ge2_last<int>" in kernel.source for kernel in kernels)
+
+
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", ["i1", "u1", "i4", "u4", "i8", "u8"])
 def test_indices_far_outside_wrap_around(dtype: str) -> None:

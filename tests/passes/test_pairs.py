@@ -11,11 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ge2
+from ge2.compile import compile_graph
 from ge2.compile.catalog import interpret
 from ge2.ir import Graph, Literal, Var, verify
 from ge2.passes.context import Context, ShortSums, Tuning
 from ge2.passes.folds import Mirrors, Parts, is_power, mirrored, short_sums
 from ge2.passes.simplify import simplify
+from ge2.targets.cuda.emulator import OfflineDevice
 from ge2.targets.cuda.limits import H200
 from tests.exhaustive import examples
 
@@ -230,3 +232,15 @@ def test_a_loop_written_out_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(Parts, "short", counted)
     assert len(mirrored(graph, Context(caps=H200)).eqns) == len(graph.eqns)
     assert 40 < len(calls) <= 2 * len(graph.eqns)
+
+
+def test_what_is_repeated_is_made_as_a_whole() -> None:
+    """Columns of a small array of which distances are made would be eight kernels, one each."""
+
+    def distances(x: Any, length: Any) -> Any:
+        z = x / length
+        return ((z[:, None] - z) ** 2).sum(-1)
+
+    graph = ge2.make_jaxpr(distances)(np.ones((600, 8), np.float32), np.ones(8, np.float32)).graph
+    program = compile_graph(graph, device=OfflineDevice(H200))
+    assert [k.name.split("_")[0] for k in program.kernels] == ["pointwise", "pointwise"]

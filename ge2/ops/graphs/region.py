@@ -35,7 +35,7 @@ from ge2.ops.elementwise import WHERE, ConvertElementType
 from ge2.ops.index import Gather
 from ge2.ops.pointlike import Pointlike
 from ge2.ops.reduce import ArgReduce, Reduce
-from ge2.ops.shape import BroadcastInDim, StopGradient, View
+from ge2.ops.shape import BroadcastInDim, Reshape, StopGradient, View
 
 # -------- A Region: an operation that holds a graph, which becomes one kernel.
 
@@ -306,6 +306,16 @@ def readers_of(graph: Graph) -> dict[Atom, list[Eqn]]:
         for a in dict.fromkeys(eqn.inputs):
             found.setdefault(a, []).append(eqn)
     return found
+
+
+def is_repeated(x: Atom, readers: dict[Atom, list[Eqn]]) -> bool:
+    """True of what is read, and repeated along axes before anything is done to it."""
+    found = readers.get(x, ())
+    return bool(found) and all(
+        is_repeated(e.outs[0], readers) if isinstance(e.op, Reshape)
+        else isinstance(e.op, BroadcastInDim) and e.outs[0].type.size > x.type.size
+        for e in found
+    )  # fmt: skip
 
 
 def reading_ends(forward: Graph, backward: Graph, count: int) -> Half:

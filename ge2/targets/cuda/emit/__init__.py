@@ -326,6 +326,7 @@ PARTS = {
     "ge2_columns_": "columns",
     "ge2_exact_": "exact",
     "ge2_extreme": "extreme",
+    "ge2_last": "last",
     "ge2_fixed_": "fixed",
     "ge2_divisor": "divide",
     "ge2_over_": "divide",

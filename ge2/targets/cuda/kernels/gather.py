@@ -49,6 +49,7 @@ from ge2.targets.cuda.kernels.moves import (
     far,
     lettered,
     packed,
+    product,
 )
 from ge2.targets.cuda.limits import WARP, Chip
 
@@ -453,14 +454,11 @@ class Writes:
         self.kernels += filling(to, None, found, self.chip).kernels
         spread, indices = grid.spread(rows.i, rows.over), rows.wrapped(grid)
         grid.result("last", found, self.number)
-        line = Text(f"atomicMax(&last[{rows.place(grid)}], {self.source(grid)} + 1);")
-        self.add(
-            grid,
-            "last update",
-            Elements(spread, (*indices, line)),
-            rows.count,
-            "which update of each place is the last, counted from 1",
-        )
+        place, count = rows.place(grid), product(grid.sizes(rows.i, rows.over))
+        line = Text(f"ge2_last<{grid.whole}>(last, {place}, {self.source(grid)}, turn, {count});")
+        what = "which update of each place is the last, counted from 1"
+        view = Elements(spread, (*indices, line))
+        self.add(grid, "last update", view, rows.count, what, "last_update")
         return found
 
     def source(self, grid: Grid) -> str:
