@@ -279,6 +279,7 @@ def is_state(step: Step | None) -> bool:
 
 Strides = Mapping[int, int]  # of an array along each axis of the space, in elements
 NO_AXES = frozenset[int]()
+NEAR = 8  # elements from one to the next of what shares its sectors with others
 ALWAYS = 1 << 30  # operations that are done again: nothing is kept from one stage to the next
 
 
@@ -538,14 +539,14 @@ class Axes:
         return frozenset(found)
 
     def along(self, a: int) -> int:
-        """The number of arrays whose elements are side by side along an axis, less those that are
-        apart.
-        """
+        """The arrays whose elements are side by side along an axis, less those that are apart."""
         total = 0
         for strides in self.strides.values():
             if a in strides:
                 size = math.prod(self.sizes[b] for b in strides)
-                total += size if strides[a] == 1 else -size
+                # every second element is read with those between
+                near = abs(strides[a]) <= NEAR and 1 not in strides.values()
+                total += size if strides[a] == 1 else 0 if near else -size
         return total
 
     def across(self, few: int) -> int | None:
@@ -571,9 +572,7 @@ class Axes:
         return sorted(axes, key=lambda a: (-abs(largest.get(a, 0)), a))  # what is folded comes last
 
     def tasks(self, works: Sequence[Work], folded: frozenset[int]) -> None:
-        """The outermost loop is the one that threads share: two loops
-        as one where that is possible.
-        """
+        """The outermost loop is the one that threads share: two as one where that is possible."""
         if not self.specs:
             return
         first, *rest = self.specs

@@ -49,7 +49,7 @@ from ge2.passes.linear_algebra import (
 )
 from ge2.passes.loops import sums_after
 from ge2.passes.loops.absorb_peeled import whole
-from ge2.passes.loops.parts import updates_added
+from ge2.passes.loops.parts import deinterleave, updates_added
 from ge2.passes.loops.products_outside import joined_products, products_outside
 from ge2.passes.loops.roll import roll
 from ge2.passes.loops.roll_offsets import roll_offsets
@@ -206,10 +206,10 @@ PIPELINES: Final[dict[str, tuple[Pass, ...]]] = {
     "cuda": (
         *FIRST, sorted_reads, few_ranks, order_statistics, online_sums, narrow_operands, half_results, fp8_products,
         unpadded_updates, written_windows, same_axes, recompute, tiny_products, mirrored, short_sums, joined_products,
-        shared_orders, roll, whole, stack, stack_all, products_outside, sums_after, scans_of_slices, slices_first,
-        gated_products, join_scatters, sums_of_zeros, repeated_updates, products_to_sums, split_sums, parts_done, fuse,
-        split_live_ranges, contractions, indexed, drawn, resident, moves_inside, rows_inside, small_turned,
-        results_together, constants_late, reads_first, with_copies, results_apart, views_first,
+        shared_orders, roll, whole, stack, stack_all, products_outside, sums_after, deinterleave, scans_of_slices,
+        slices_first, gated_products, join_scatters, sums_of_zeros, repeated_updates, products_to_sums, split_sums,
+        parts_done, fuse, split_live_ranges, contractions, indexed, drawn, resident, moves_inside, rows_inside,
+        small_turned, results_together, constants_late, reads_first, with_copies, results_apart, views_first,
     ),
 }
 
@@ -225,9 +225,9 @@ LIMITED: Final[dict[str, tuple[Pass, ...]]] = {
     "cuda": (
         sorted_reads, few_ranks, order_statistics, online_sums, narrow_operands, half_results, fp8_products,
         unpadded_updates, written_windows, tiny_products, mirrored, short_sums, shared_orders, whole, stack,
-        scans_of_slices, slices_first, join_scatters, sums_of_zeros, repeated_updates, products_to_sums, split_sums,
-        parts_done, fuse, indexed, drawn, resident, moves_inside, rows_inside, constants_late, reads_first, with_copies,
-        views_first,
+        deinterleave, scans_of_slices, slices_first, join_scatters, sums_of_zeros, repeated_updates,
+        products_to_sums, split_sums, parts_done, fuse, indexed, drawn, resident, moves_inside, rows_inside,
+        constants_late, reads_first, with_copies, views_first,
     ),
 }
 # fmt: on

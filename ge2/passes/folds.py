@@ -261,8 +261,8 @@ def is_power(x: float) -> bool:
 # sum((x[:, None] - c) ** 2, -1) is over 2^20 x 64 x 8 elements, made of 2^20 x 8 and 64 x 8: a kernel
 # that folds them, and goes on with another fold, would leave the 2^26 sums in memory between.
 # And folds of a few columns each, which have what is large in common: forces of three coordinates are
-# three folds over pairs, of which a thread then has several; so are sums of samples' colours along rays,
-# whose weights, of lines, a thread for each colour would read across the lines, once for each.
+# three folds over pairs, of which a thread then has several. A thread for each colour of samples along a
+# ray would read their weights across the lines.
 
 
 def short_sums(graph: Graph, context: Context = NOTHING) -> Graph:
@@ -374,11 +374,10 @@ class Parts:
             return -1
         (x,), (axis,), tuning = e.inputs, e.op.axes, self.tuning  # type: ignore[attr-defined]
         last, columns, length = x.type.ndim - 1, x.type.shape[-1], x.type.shape[axis]
-        lines = isinstance(e.op, ReduceSum) and axis == last - 1 and length >= tuning.line
+        narrow = isinstance(e.op, ReduceSum) and axis == last - 1 and length >= tuning.line
+        narrow = narrow and columns <= tuning.narrow
         short = axis != last > 1 < columns <= tuning.terms
-        return (
-            last if short and ((lines and columns <= tuning.narrow) or self.is_of_small(x)) else -1
-        )
+        return last if short and (narrow or self.is_of_small(x)) else -1
 
     def shares(self, x: Atom, axis: int) -> bool:
         """True if columns are made of what they have in common."""
@@ -438,9 +437,10 @@ class Parts:
         """The elements of x at a place along an axis, which they do not have; `stored`: of the whole."""
         if isinstance(x, Literal) or not x.type.shape:
             return x
-        if (x, axis, k) not in self.made:
-            self.made[x, axis, k] = self.at(x, axis, k, None if stored else self.within(x))
-        return self.made[x, axis, k]
+        key = x, axis, k
+        if key not in self.made:
+            self.made[key] = self.at(*key, None if stored else self.within(x))
+        return self.made[key]
 
     def at(self, x: Var, axis: int, k: int, e: Eqn | None) -> Atom:
         shape = x.type.shape

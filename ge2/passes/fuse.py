@@ -17,7 +17,7 @@ from typing import Final
 from ge2.base.arrays import HALF
 from ge2.ir import Atom, Dims, Eqn, Graph, Var, without_dead_code
 from ge2.ops.dot import DotGeneral
-from ge2.ops.graphs.region import Region
+from ge2.ops.graphs.region import Region, alternating
 from ge2.ops.index import Gather
 from ge2.ops.pointlike import Pointlike
 from ge2.ops.reduce import ArgReduce
@@ -81,10 +81,10 @@ def gathered(graph: Graph, context: Context = NOTHING) -> Fusion:
 
 
 class Fusion:
-    """`parts` gives equations of groups that would be too long a number each:
-    unlike ones are kept apart. `gathers`: regions may read arrays at indices made in regions; on a
-    GPU single elements and short rows, where an index outside wraps around.
-    `tails`: they may go on with sums that no block has whole. `units`: multiprocessors of the GPU.
+    """`parts` gives equations of groups that would be too long a number each: unlike ones are kept
+    apart. `gathers`: regions may read arrays at indices made in regions; on a GPU single elements and
+    short rows, where an index outside wraps around. `tails`: they may go on with sums that no block has
+    whole. `units`: multiprocessors of the GPU.
     """
 
     def __init__(
@@ -94,26 +94,24 @@ class Fusion:
         self.graph, self.tuning, self.parts, self.gathers = graph, tuning, parts or {}, gathers
         # sums of what a product makes are for its own kernel, which goes on with none
         products = (e.outs for e in graph.eqns if isinstance(e.op, DotGeneral))
-        self.units = units
-        self.tails, self.products = tails, {v for outs in products for v in outs}
+        self.units, self.tails, self.products = units, tails, {v for outs in products for v in outs}
         captured = graph.inputs[: graph.consts]  # nobody writes to the copy of a small one
         self.captured = {v for v in captured if v.type.nbytes <= SNAPSHOT}
         self.arguments = {*graph.inputs} - self.captured
         self.leaders: dict[Group, Group] = {}
         self.home: dict[Var, Group] = {}  # the group that makes a value
         self.level: dict[Var, int] = {}  # of values that no group makes
-        # a view: of what, and its axes as those of the result
-        self.views: dict[Var, tuple[Var, Dims]] = {}
+        self.views: dict[Var, tuple[Var, Dims]] = {}  # of what, and its axes as those of the result
         self.view_eqns: dict[Var, Eqn] = {}
-        self.readers: dict[Var, Group] = {}  # the last group that reads a value whole
+        self.readers: dict[Var, Group] = {}  # the last that reads a value, or one beside it, whole
         self.group_of: dict[int, Group] = {}
         self.effects = 0
         self.early = early(graph, fusible, tuning.easy)
-        self.only, self.depths = only_readers(graph), depths(graph, fusible)
+        self.only, self.beside = only_readers(graph), alternating(graph)
+        self.depths = depths(graph, fusible)
         self.scalars = Group(0, tuning)  # of arguments alone: any other group may read them
 
     def gather(self) -> None:
-        """Puts every equation that a region may have into a group."""
         for index, eqn in enumerate(self.graph.eqns):
             if index in self.early:
                 self.scalars.entries[index] = ()
@@ -230,7 +228,7 @@ class Fusion:
             if made_by is not None and made_by is not home:
                 made_by.consumers.add(home)
             elif made_by is None and len(dims) == len(shape):
-                self.readers[var] = home
+                self.readers[self.beside.get(var, var)] = home
         home.tables.update(tables)
         for made_by in filter(None, [g for g, _ in read[len(uses) :]]):
             made_by.consumers.add(home)
@@ -242,7 +240,8 @@ class Fusion:
         """The groups that an equation may join: those it reads from, then others that read the same."""
         yield from sorted(producers, key=lambda g: -g.level)
         if one.shape and not waits:
-            read = (leader(self.leaders, g) for v, _ in one.uses if (g := self.readers.get(v)))
+            found = (self.readers.get(self.beside.get(v, v)) for v, _ in one.uses)
+            read = (leader(self.leaders, g) for g in found if g)
             yield from dict.fromkeys([g for g in read if g not in producers])
 
     def with_numbers(self, eqn: Eqn, uses: Uses, made: Sequence[Group]) -> dict[Group, None]:

@@ -30,9 +30,8 @@ NONE = -1  # in place of an axis: of size 1
 FOLDS: Final = (Reduce, ArgReduce)
 JOINS: Final = (Pad, Concatenate)
 
-Uses = Sequence[
-    tuple[Var, Dims]
-]  # operands: a value, and for each axis of it the axis of the result, or NONE
+# operands: a value, and for each axis of it the axis of the result, or NONE
+Uses = Sequence[tuple[Var, Dims]]
 
 
 class Group:

@@ -98,6 +98,11 @@ def turned(x: Any) -> Any:
     return np.concatenate([a - b, a + b], -1) * 2.0
 
 
+def paired(x: Any) -> Any:
+    a, b = x[:, ::2], x[:, 1::2]
+    return np.stack([a - b, a + b], -1).reshape(x.shape) * x
+
+
 def read_by_numbers(x: Any, numbers: Any) -> Any:
     """The derivative of a loop that reads rows whose numbers only the run knows."""
 
@@ -118,7 +123,7 @@ PROGRAMS: dict[str, dict[str, tuple[Any, ...]]] = {
         "counted": (picked, X, INDEX), "contractions": (layer, X, W), "indexed": (compared, X, INDEX),
         "drawn": (dropped, X), "resident": (rounds, X), "views_first": (written, X, INDEX),
         "reads_first": (read_later, X), "scans_of_slices": (exclusive, X),
-        "results_apart": (twice, BIG), "parts_done": (turned, X),
+        "results_apart": (twice, BIG), "parts_done": (turned, X), "deinterleave": (paired, X),
     },
 }  # fmt: skip
 CASES = [(executor, name) for executor, each in PROGRAMS.items() for name in each]

@@ -35,7 +35,7 @@ from ge2.ops.elementwise import WHERE, ConvertElementType
 from ge2.ops.index import Gather
 from ge2.ops.pointlike import Pointlike
 from ge2.ops.reduce import ArgReduce, Reduce
-from ge2.ops.shape import BroadcastInDim, Reshape, StopGradient, View
+from ge2.ops.shape import BroadcastInDim, Reshape, Slice, StopGradient, View
 
 # -------- A Region: an operation that holds a graph, which becomes one kernel.
 
@@ -316,6 +316,17 @@ def is_repeated(x: Atom, readers: dict[Atom, list[Eqn]]) -> bool:
         else isinstance(e.op, BroadcastInDim) and e.outs[0].type.size > x.type.size
         for e in found
     )  # fmt: skip
+
+
+def alternating(graph: Graph) -> dict[Var, Var]:
+    """For slices that alternate along the last axis, as x[::2] and x[1::2] do, the first of them."""
+    first, found = dict[object, Var](), dict[Var, Var]()
+    for e in graph.eqns:
+        if isinstance(e.op, Slice) and e.op.step[-1:] > (1,):
+            (y,), starts = e.outs, zip(e.op.start, e.op.step, strict=True)
+            key = e.inputs[0], e.op.step, y.type.shape, tuple(a // s for a, s in starts)
+            found[y] = first.setdefault(key, y)
+    return found
 
 
 def reading_ends(forward: Graph, backward: Graph, count: int) -> Half:

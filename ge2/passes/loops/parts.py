@@ -15,7 +15,7 @@ import math
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from typing import final
 
 import numpy as np
@@ -25,6 +25,7 @@ from ge2.base.source import Source
 from ge2.ir import (
     ArrayType,
     Atom,
+    Dims,
     Eqn,
     Graph,
     Literal,
@@ -45,7 +46,9 @@ from ge2.ops.pointlike import Pointlike
 from ge2.ops.reduce import Reduce
 from ge2.ops.shape import BroadcastInDim, Concatenate, Pad, Reshape, Slice
 from ge2.passes.context import Context
+from ge2.passes.fusion_group import fusible
 from ge2.passes.simplify import simplify
+from ge2.passes.slices import located
 
 Span = tuple[int, int]  # along an axis: the first element of a part, and how many it has
 Box = tuple[Span, ...]
@@ -430,3 +433,168 @@ class Updates:
         while (eqn := self.makers.get(x)) is not None and isinstance(eqn.op, ScatterAdd):
             x = eqn.inputs[0]
         return is_zeros(x, self.makers)
+
+
+# -------- Work on interleaved parts is work on each of them, and what else it reads is sliced.
+# y = interleave a b; z = add y c -> z = interleave (add a c[0::2]) (add b c[1::2])
+#
+# A transform takes pairs of elements apart, and puts its results together as pairs again. Who makes
+# the parts writes them into the whole, and by a kernel of its own what follows reads that again. Of
+# parts it is one kernel with what makes them: the joins are last, the slices of arrays first.
+# at most: parts of an array, parts of parts, bytes from an element of one to its next, equations
+PARTS, MOST, ROOM, EQUATIONS = 4, 16, 64, 192
+
+
+def deinterleave(graph: Graph) -> Graph:
+    """The graph in which elementwise work on interleaved parts is done to each of them."""
+    if not any(isinstance(e.op, Concatenate) for e in graph.eqns):
+        return graph
+    found = Deinterleaved(graph).run()
+    return graph if found.eqns == graph.eqns else without_dead_code(found)
+
+
+Woven = tuple[tuple[Atom, ...], int]  # parts, and the axis along which they take turns
+
+
+class Deinterleaved:
+    """`woven`: arrays of interleaved parts; `origins`: what slices are of, `sliced`: the slices by that."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph, self.makers, self.readers = graph, makers_of(graph), readers_of(graph)
+        self.results = frozenset(graph.outputs)
+        self.eqns, self.made, self.same = list[Eqn](), 0, dict[Atom, Atom]()
+        self.woven = dict[Atom, Woven]()
+        self.origins, self.sliced = dict[Var, tuple[Var, Slice]](), dict[tuple[Var, Slice], Var]()
+
+    def run(self) -> Graph:
+        for old in self.graph.eqns:
+            eqn = replace(old, inputs=tuple(self.same.get(a, a) for a in old.inputs))
+            if self.takes_part(eqn):
+                self.take(eqn)
+            elif self.is_split(eqn):
+                y = self.work(eqn.op, eqn.inputs, eqn)
+                self.eqns[-1] = replace(self.eqns[-1], outs=eqn.outs)
+                self.woven[eqn.outs[0]] = self.woven[y]
+            else:
+                self.eqns.append(eqn)
+                self.find(eqn)
+        outputs = tuple(self.same.get(a, a) for a in self.graph.outputs)
+        return replace(self.graph, eqns=tuple(self.eqns), outputs=outputs)
+
+    # -- where parts are
+
+    def find(self, eqn: Eqn) -> None:
+        """Notes what an equation is a slice of, or that its result is of interleaved parts."""
+        x, (y, *_) = next(iter(eqn.inputs), None), eqn.outs or (None,)
+        if isinstance(eqn.op, Slice) and isinstance(x, Var) and y:
+            self.origins[y] = located(x, eqn.op, self.origins)
+            self.sliced.setdefault(self.origins[y], y)
+        join = self.makers.get(x) if isinstance(eqn.op, Reshape) else None
+        if join is None or not isinstance(join.op, Concatenate) or not y or not y.type.size:
+            return
+        d, n, apart = join.op.axis - 1, len(join.inputs), join.outs[0].type.shape
+        if d < 0 or apart[d + 1] != n or not 1 < n <= PARTS or apart[d] == 1:
+            return
+        if y.type.shape != (*apart[:d], apart[d] * n, *apart[d + 2 :]):
+            return
+        shape = (*apart[: d + 1], *apart[d + 2 :])
+        parts = tuple(self.shaped(x, shape, eqn) for x in join.inputs)
+        count = sum(map(self.count, parts))
+        if count <= MOST and (d + 1 < len(shape) or count * y.type.dtype.itemsize <= ROOM):
+            self.woven[y] = parts, d
+
+    def shaped(self, x: Atom, shape: Dims, eqn: Eqn) -> Atom:
+        """A part without the axis along which it was joined to others."""
+        made = self.makers.get(x)
+        if made is not None and isinstance(made.op, Reshape) and made.inputs[0].type.shape == shape:
+            return self.same.get(made.inputs[0], made.inputs[0])
+        return applied(self.eqns, Reshape(shape), x, source=eqn.source)
+
+    def count(self, x: Atom) -> int:
+        """The number of parts that are parts of no other."""
+        return sum(map(self.count, self.woven[x][0])) if x in self.woven else 1
+
+    # -- which work is split
+
+    def takes_part(self, eqn: Eqn) -> bool:
+        """True of a slice that has elements of one of the interleaved parts alone."""
+        op = eqn.op
+        if not isinstance(op, Slice) or eqn.inputs[0] not in self.woven:
+            return False
+        parts, d = self.woven[eqn.inputs[0]]
+        return eqn.outs[0].type.size > 0 and op.step[d] % len(parts) == 0
+
+    def is_split(self, eqn: Eqn) -> bool:
+        """True of work on parts, if such alone reads their array, and needs no other array whole."""
+        found = [a for a in eqn.inputs if a in self.woven]
+        if not found or self.made > EQUATIONS or not is_work(eqn) or found[0] in self.results:
+            return False
+        readers = self.readers.get(found[0], ())
+        if not all(is_work(e) or self.takes_part(e) for e in readers):
+            return False
+        small = eqn.outs[0].type.dtype.itemsize <= max(a.type.dtype.itemsize for a in found)
+        return small and all(a in self.woven or self.may_cut(a, readers) for a in eqn.inputs)
+
+    def may_cut(self, x: Atom, readers: Sequence[Eqn]) -> bool:
+        """True of what is in memory, and of what is read by readers of the parts alone."""
+        made = self.makers.get(x)
+        if made is None or not x.type.shape or not fusible(made):
+            return True
+        return x not in self.results and all(e in readers for e in self.readers.get(x, ()))
+
+    # -- the work on parts
+
+    def take(self, eqn: Eqn) -> None:
+        """The slice of a part, or all of it."""
+        op, (y,), (parts, d) = eqn.op, eqn.outs, self.woven[eqn.inputs[0]]
+        assert isinstance(op, Slice)
+        start, step, n = [*op.start], [*op.step], len(parts)
+        part, start[d], step[d] = parts[start[d] % n], start[d] // n, step[d] // n
+        sizes = zip(start, step, y.type.shape, strict=True)
+        cut = Slice(tuple(start), tuple(a + s * (m - 1) + 1 for a, s, m in sizes), tuple(step))
+        if cut.infer(part.type) == (part.type,):
+            self.same[y] = part
+        else:
+            self.eqns.append(replace(eqn, op=cut, inputs=(part,)))
+            self.find(self.eqns[-1])
+
+    def work(self, op: Op, inputs: Sequence[Atom], eqn: Eqn) -> Var:
+        """The result of an operation, done to parts where an operand has such."""
+        parts, d = next((self.woven[a] for a in inputs if a in self.woven), ((), 0))
+        if not parts:
+            self.made += 1
+            return applied(self.eqns, op, *inputs, source=eqn.source)
+        outs = list[Var]()
+        for i in range(len(parts)):
+            some = [self.part(a, d, len(parts), i, eqn) for a in inputs]
+            outs.append(self.work(op, some, eqn))
+        shape = outs[0].type.shape
+        apart = Reshape((*shape[: d + 1], 1, *shape[d + 1 :]))
+        seen = [applied(self.eqns, apart, v, source=eqn.source) for v in outs]
+        both = applied(self.eqns, Concatenate(d + 1), *seen, source=eqn.source)
+        whole = Reshape((*shape[:d], shape[d] * len(outs), *shape[d + 1 :]))
+        y = applied(self.eqns, whole, both, source=eqn.source)
+        self.woven[y] = tuple(outs), d
+        return y
+
+    def part(self, x: Atom, d: int, n: int, i: int, eqn: Eqn) -> Atom:
+        """Each n-th element of an operand along an axis, from the i-th on."""
+        if not isinstance(x, Var) or not x.type.shape:
+            return x
+        parts, axis = self.woven.get(x, ((), d))
+        if (len(parts), axis) == (n, d):
+            return parts[i]
+        start, stop, step = [0] * x.type.ndim, [*x.type.shape], [1] * x.type.ndim
+        start[d], stop[d], step[d] = i, stop[d] - n + i + 1, n
+        place = located(x, Slice(tuple(start), tuple(stop), tuple(step)), self.origins)
+        if place not in self.sliced:
+            self.sliced[place] = applied(self.eqns, place[1], place[0], source=eqn.source)
+            self.origins[self.sliced[place]] = place
+        return self.sliced[place]
+
+
+def is_work(eqn: Eqn) -> bool:
+    """True of elementwise work all of whose arrays have one shape."""
+    shapes = {a.type.shape for a in eqn.inputs} - {()}
+    one = len(eqn.outs) == 1 and shapes == {eqn.outs[0].type.shape}
+    return one and isinstance(eqn.op, Pointlike) and fusible(eqn)

@@ -197,6 +197,8 @@ class Columns:
     gain: float = 1.5  # where that takes so many times fewer accesses,
     windowed: int = 4  # in rows of so many packs, at least,
     apart: int = 4  # of elements at most so far apart
+    # bytes from an element to the next of an array that is read with those between its elements
+    alternating: int = 64
     below: int = 4  # elements of packs of which a thread has some below one another, at most,
     windows: int = 320  # if all that is read for them are no more bytes
 

@@ -160,10 +160,12 @@ class StepAssembler(Assembler):
 
     def of_one_memory(self, eqn: Eqn, operands: Sequence[Operand]) -> Iterator[Operand]:
         """The operands of a step, those that lie in the same memory knowing of each other."""
-        first: dict[str, int] = {}
+        first: dict[tuple[str, str], int] = {}
+        roles: dict[str, Sequence[Atom]] = {"in": eqn.inputs, "out": eqn.outs}
         for x in operands:
-            a = eqn.inputs[x.index] if x.role == "in" and not x.value else None
-            n = first.setdefault(self.holder(self.buffer(a)), x.index) if isinstance(a, Var) else -1
+            a = roles[x.role][x.index] if x.role in roles and not x.value else None
+            key = (x.role, self.holder(self.buffer(a))) if isinstance(a, Var) else None
+            n = first.setdefault(key, x.index) if key else -1
             yield replace(x, memory=n) if n not in (-1, x.index) else x
 
     def in_order(self, a: Atom) -> bool:

@@ -21,16 +21,14 @@ from ge2.targets.cuda.emit import CudaKernel, Fixed, prepared, words
 from ge2.targets.cuda.emit.region import Plain, Problem, Statements, tested
 from ge2.targets.cuda.emit.special_reductions import Kernels, Partials, crosses, narrow, part
 from ge2.targets.cuda.emit.views import End, LanesView, Lying, Pack, RowLoop, Stage, single
-from ge2.targets.cuda.emit.windows import Windows
+from ge2.targets.cuda.emit.windows import Alternating, Windows
 from ge2.targets.cuda.emit.words import HELD, STORED, Places, power
 from ge2.targets.cuda.limits import WARP, Chip
 
 
 @final
 class Lanes:
-    """`over`: the axes that are folded; `chip`: what is to be kept busy;
-    `lane`, `pack`: if given.
-    """
+    """`over`: the axes that are folded; `chip`: what is to be kept busy; `lane`, `pack`: if given."""
 
     def __init__(
         self, problem: Problem, over: frozenset[int], chip: Chip, lane: int = -1, pack: int = 0
@@ -49,14 +47,19 @@ class Lanes:
         self.places = Places(axes, problem.operands, [*self.kept, *self.over])
         self.places.lane = self.lane
         self.windows = Windows(problem, self.places, chip.tuning.columns)
+        self.alternating = Alternating(problem, self.places, chip.tuning.columns)
         self.places.short = self.tuning.short if self.crossed else 1
         if self.crossed:  # elements of a thread may be no neighbours
             self.windows.pack = 0
+        if pack or self.crossed or self.narrow or self.windows.pack:
+            self.alternating.drop()
         if pack or self.narrow or self.scarce():
             self.windows.pack, pack = 0, pack or 1
         self.pack = pack or self.packed()
         specs = [Spec(tuple(self.over))] if self.over else []
-        specs += [Spec((self.lane,), "inner")] if self.pack > 1 else []
+        self.alternating.pack = self.pack
+        self.inner = self.pack > 1 or bool(self.alternating.strands)
+        specs += [Spec((self.lane,), "inner")] if self.inner else []
         parts = [part(problem, w, self.kept) for w in problem.folded]
         self.root = nest(
             problem.works, specs, ALWAYS, Spec(tuple(self.kept), "block") if self.kept else None
@@ -79,16 +82,15 @@ class Lanes:
         )
 
     def packed(self) -> int:
-        """The elements of a thread: as many as one access moves of most
-        arrays, if registers hold them.
-        """
+        """The elements of a thread: as many as one access moves of most arrays, if registers hold them."""
         if self.lane < 0 or self.windows.pack:
             return self.windows.pack or 1
         if self.crossed:
             return self.tuning.crossed
         strides = self.problem.axes.strides
         lying = [p for p in strides if strides[p].get(self.lane) == 1]
-        spread = [p for p in strides if strides[p].get(self.lane, 1) not in (0, 1)]
+        lying += self.alternating.strands
+        spread = [p for p in strides if strides[p].get(self.lane) and p not in lying]
         if len(spread) >= len(lying):
             return 1
         # what lies elsewhere is read element by element: of neighbouring threads those lie side by side
@@ -245,10 +247,10 @@ class Lanes:
             return Kernels(())
         lying = self.lying()
         inside = tuple(self.inside(self.root))
-        view = LanesView(self.places.whole, self.pack > 1, lying, self.tuning.block, inside)
+        view = LanesView(self.places.whole, self.inner, lying, self.tuning.block, inside)
         template = "columnwise" if self.over else "pointwise"
         fixed = list[Fixed]()
-        if self.pack > 1:
+        if self.inner:
             what = "columns" if self.apart else "neighbours along the lane"
             fixed.append(Fixed("PACK", self.pack, f"{what}, of a thread"))
         if self.over:
@@ -340,9 +342,7 @@ class Lanes:
         return stages
 
     def declared(self, loop: Loop) -> list[Text]:
-        """Arrays of values, one for each of the thread's elements, that several
-        loops within a loop read.
-        """
+        """Arrays of values, one for each of the thread's elements, that loops within a loop read."""
         homes = self.said.homes
         found = [
             y
@@ -380,6 +380,10 @@ class Lanes:
         said, lane, known = self.said, self.lane, dict(self.said.packs)
         left = f", {self.places.extent(lane)} - {self.places.letters[lane]}" if self.ragged else ""
         before, after = [*self.windows.lines(works, said), *self.reads(works, left)], list[Text]()
+        before += self.alternating.reads(works, said, left)
+        for w, room, whole in self.alternating.writes(works, said, left):
+            before.append(room)
+            after += self.guarded(w, [whole])
         works = [w for w in works if not self.windows.covers(w, said)]
         for w in (w for w in works if w.kind == "store" and self.lies(w.param)):
             assert w.param is not None

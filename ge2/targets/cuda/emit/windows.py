@@ -11,7 +11,8 @@ elements count is asked in terms of packs: `j + v < 9` is `v < 1 ? j < 12 : j < 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import final
 
@@ -22,7 +23,7 @@ from ge2.codegen.kernel_values import Held, Param, Placed
 from ge2.codegen.text import Text
 from ge2.ops.index import Gather
 from ge2.targets.cuda.emit.region import Problem, Statements
-from ge2.targets.cuda.emit.words import STORED, WIDEST, Marks, Places, state_bytes, widened
+from ge2.targets.cuda.emit.words import STORED, WIDEST, Marks, Places, label, state_bytes, widened
 from ge2.targets.cuda.tuning import Columns
 
 
@@ -192,10 +193,7 @@ class Windows:
             yield Part(at + (first - step * begin) * apart, begin, end, step * apart)
 
     def memory(self, p: Param) -> tuple[object, ...]:
-        operand = self.places.operands[p.var]
-        strides = tuple(sorted(self.problem.axes.strides[p].items()))
-        number = operand.index if operand.memory < 0 else operand.memory
-        return operand.role, number, p.var.type.dtype, strides
+        return memory_of(p, self.problem, self.places)
 
     # -- whether it pays
 
@@ -415,6 +413,118 @@ class Windows:
                 return f"{window.name}.at[{v}{f' + {by}' if by > 0 else f' - {-by}' if by else ''}]"
         assert not numbers
         return "0"  # of no place of the space
+
+
+# -------- Arrays whose elements alternate: x[::2] and x[1::2] are read, or written, as x is.
+
+
+@final
+@record
+class Strand:
+    """One of the arrays that alternate: its element v is `step * v + by` of what begins with `base`."""
+
+    base: Param
+    step: int
+    by: int
+
+
+@final
+class Alternating:
+    """The arrays of a kernel that are every `step` elements of one memory along the lane, all of them
+    together: a thread moves its neighbours of all by accesses of what lies side by side.
+    """
+
+    def __init__(self, problem: Problem, places: Places, tuning: Columns) -> None:
+        self.places, self.lane, self.tuning = places, places.lane, tuning
+        self.strands, self.pack = dict[Param, Strand](), 1
+        strides = problem.axes.strides
+        groups = dict[tuple[object, ...], dict[int, Param]]()
+        for p in strides:
+            if p not in problem.placed and self.may(p):
+                groups.setdefault(memory_of(p, problem, places), {})[self.offset(p)] = p
+        for group in groups.values():
+            self.strands |= self.whole(group)
+        places.alternate = {
+            p: (wide := self.wide(x.base)) // math.gcd(wide, x.step)
+            for p, x in self.strands.items()
+        }
+
+    def offset(self, p: Param) -> int:
+        return self.places.operands[p.var].offset
+
+    def may(self, p: Param) -> bool:
+        step = self.places.axes.strides[p].get(self.lane, 0)
+        return step > 1 and step * p.var.type.dtype.itemsize <= self.tuning.alternating
+
+    def whole(self, group: Mapping[int, Param]) -> dict[Param, Strand]:
+        """The strands of those that lie beside one another with nothing between them."""
+        found = dict[Param, Strand]()
+        for begin, base in sorted(group.items()):
+            step = self.places.axes.strides[base][self.lane]
+            members = [group.get(begin + by) for by in range(step)]
+            if base not in found and None not in members and self.wide(base) > 1:
+                found |= {p: Strand(base, step, by) for by, p in enumerate(members) if p}
+        return found
+
+    def wide(self, base: Param) -> int:
+        """The elements that one access moves of what begins with an array."""
+        operand, strides = self.places.operands[base.var], self.places.axes.strides[base]
+        steps = [n for a, n in strides.items() if a != self.lane]
+        most = WIDEST // base.var.type.dtype.itemsize
+        return math.gcd(most, operand.offset, operand.loose, *steps) if most else 1
+
+    def drop(self) -> None:
+        self.strands, self.places.alternate = {}, {}
+
+    # -- the text
+
+    def moved(self, base: Param, left: str) -> tuple[str, str]:
+        """The number of elements that a thread moves, with how many at once; and how many are left."""
+        step = self.strands[base].step
+        wide = math.gcd(self.wide(base), self.pack * step)
+        rest = f", ({left.removeprefix(', ')}) * {step}" if left else ""
+        return f"PACK * {step}, {wide}", rest
+
+    def element(self, p: Param) -> str:
+        strand = self.strands[p]
+        return f"{label(strand.base.name)}_at.at[v * {strand.step} + {strand.by}]"
+
+    def reads(self, works: Sequence[Work], said: Statements, left: str) -> list[Text]:
+        """The reading of strands that works need, each group of them by accesses of its own."""
+        found = dict[Param, Text]()
+        for p in said.read_in(works):
+            if p in self.strands and p not in said.packs:
+                base = self.strands[p].base
+                how, rest = self.moved(base, left)
+                at = f"{self.places.array(base)} + {self.places.element(base)}"
+                code = f"const auto {label(base.name)}_at = ge2_read<{how}>({at}{rest});"
+                found.setdefault(base, Text(code))
+                said.packs[p] = self.element(p)
+        return list(found.values())
+
+    def writes(
+        self, works: Sequence[Work], said: Statements, left: str
+    ) -> Iterator[tuple[Work, Text, Text]]:
+        """Of strands that works store a store, what their elements are collected in, and its writing."""
+        stores = {w.param: w for w in works if w.param in self.strands}
+        for base in dict.fromkeys(x.base for x in self.strands.values() if x.base in stores):
+            group = [p for p, x in self.strands.items() if x.base is base]
+            if not stores.keys() >= {*group}:
+                continue
+            how, rest = self.moved(base, left)
+            name, stored = f"{label(base.name)}_at", STORED[base.var.type.dtype]
+            at = f"{self.places.result(base)} + {self.places.element(base)}"
+            room = Text(f"ge2_some<{stored}, PACK * {self.strands[base].step}> {name};")
+            said.written |= {p: self.element(p) for p in group}
+            yield stores[base], room, Text(f"ge2_write<{how}>({at}, {name}{rest});")
+
+
+def memory_of(p: Param, problem: Problem, places: Places) -> tuple[object, ...]:
+    """The memory in which an array lies, and how: equal of those that differ in their offsets."""
+    operand = places.operands[p.var]
+    strides = tuple(sorted(problem.axes.strides[p].items()))
+    number = operand.index if operand.memory < 0 else operand.memory
+    return operand.role, number, p.var.type.dtype, strides
 
 
 def ends_of(reads: Sequence[Read]) -> list[Part]:

@@ -48,9 +48,7 @@ __all__ += ["helpers_of", "number", "retyped", "spelt"]
 
 
 def helpers_of(text: str, dtype: np.dtype) -> tuple[str, ...]:
-    """Returns what stands before kernels with a user's text in them; CUDA's own
-    functions are at hand everywhere.
-    """
+    """What stands before kernels with a user's text; CUDA's own functions are at hand everywhere."""
     return (textwrap.dedent(spelt(text, dtype)).strip(),) if text else ()
 
 
@@ -149,6 +147,8 @@ class Places(AxesParameters):
         # packs begin: other arrays are then read one by one
         self.alike: frozenset[Param] = frozenset()
         self.multiple = 0
+        # neighbours whose elements few accesses move, with those of arrays that alternate with theirs
+        self.alternate: Mapping[Param, int] = {}
         self.far = (
             any(self.spans(p) >= FAR for p in axes.strides) or math.prod(axes.sizes.values()) >= FAR
         )
@@ -195,9 +195,7 @@ class Places(AxesParameters):
         return str(n) if a in self.constant else self.size(f"n_{self.letters[a]}", n)
 
     def linear(self, axes: Sequence[int], name: str) -> str:
-        """Returns what a place among all along some axes is called: as that along the
-        axis, if there is but one.
-        """
+        """Returns what a place among all along some axes is called: as that along a single one."""
         return self.letters[axes[0]] if len(axes) == 1 else name
 
     def among(self, axes: Sequence[int], v: str = "", before: str = "") -> str:
@@ -296,7 +294,7 @@ class Places(AxesParameters):
         """
         strides, dtype = self.axes.strides[p], p.var.type.dtype
         if strides.get(self.lane) != 1:
-            return 1
+            return self.alternate.get(p, 1)
         if self.multiple:
             return min(self.multiple, WIDEST // dtype.itemsize) if p in self.alike else 1
         operand = self.operands[p.var]
