@@ -7,6 +7,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from itertools import accumulate
+from operator import mul
 from typing import Any, Final, TypeVar, final
 
 import numpy as np
@@ -315,9 +316,7 @@ def pair(found: dict[int, int], of_a: Dims, of_b: Dims) -> bool:
 
 
 def dims_of(op: Op, x: Var | Any, out: Dims) -> Dims | None:
-    """For a view: which axis of its result each axis of its input is; None
-    for any other operation.
-    """
+    """For a view: which axis of its result each axis of its input is; None for other operations."""
     if isinstance(op, BroadcastInDim):
         return tuple(
             NONE if n == 1 and out[d] == 1 else d
@@ -478,12 +477,14 @@ def only_readers(graph: Graph) -> dict[Atom, Eqn]:
 
 def alternating(graph: Graph) -> dict[Var, Var]:
     """For slices that alternate along the last axis, as x[::2] and x[1::2] do, the first of them."""
-    first, found = dict[object, Var](), dict[Var, Var]()
+    first, found, roots = dict[object, Var](), dict[Var, Var](), dict[Atom, tuple[Atom, Dims]]()
     for e in graph.eqns:
-        if isinstance(e.op, Slice) and e.op.step[-1:] > (1,):
-            (y,), starts = e.outs, zip(e.op.start, e.op.step, strict=True)
-            key = e.inputs[0], e.op.step, y.type.shape, tuple(a // s for a, s in starts)
-            found[y] = first.setdefault(key, y)
+        if isinstance(e.op, Slice):
+            (x, *_), (y,) = e.inputs, e.outs
+            root, steps = roots.get(x, (x, (1,) * y.type.ndim))
+            roots[y] = root, tuple(map(mul, steps, e.op.step))
+            if e.op.step[-1:] > (1,):
+                found[y] = first.setdefault((*roots[y], y.type.shape), y)
     return found
 
 
