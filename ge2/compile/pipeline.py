@@ -16,7 +16,7 @@ from typing import Final, final
 from ge2.base.config import config
 from ge2.base.record import record
 from ge2.compile.catalog import USER_KERNELS
-from ge2.compile.steps import reads_first, results_together
+from ge2.compile.steps import constants_late, reads_first, results_together
 from ge2.compile.writes import checked_early, results_apart, views_first, with_copies, writes
 from ge2.ir import Graph
 from ge2.ops.attention.ops import has_attention
@@ -27,7 +27,7 @@ from ge2.passes import TIDY
 from ge2.passes.context import NOTHING, Context, Pass, run
 from ge2.passes.context import TUNING as PASSES
 from ge2.passes.context import Tuning as Passes
-from ge2.passes.fold import constants_late, unread_writes
+from ge2.passes.fold import unread_writes
 from ge2.passes.folds import mirrored, online_sums, short_sums
 from ge2.passes.fuse import fuse
 from ge2.passes.indices import (

@@ -61,18 +61,13 @@ def on_host(eqn: Eqn) -> bool:
 
 
 def compute(op: Op, out: ArrayType, *numbers: Any) -> Any:
-    """The result of an equation on Python numbers: a Python number, or a 0-d
-    array if it is strong.
-    """
+    """The result of an equation on Python numbers: such a one, or a 0-d array if it is strong."""
     if out.weak and isinstance(op, Elementwise) and op.python and bool not in map(type, numbers):
         y = as_python_does(op.python, numbers)
         if type(y) is python_type(out.dtype):
             return y
-    if (
-        isinstance(op, ConvertElementType)
-        and out.dtype in FLOATS - HALF
-        and type(numbers[0]) in (int, float)
-    ):
+    plain = out.dtype in FLOATS - HALF and type(numbers[0]) in (int, float)
+    if isinstance(op, ConvertElementType) and plain:
         return float(numbers[0]) if out.weak else np.array(numbers[0], out.dtype)
     (y,) = EVALUATE.apply(op, numbers)
     return python_type(out.dtype)(y) if out.weak else np.asarray(y, out.dtype)
@@ -306,33 +301,6 @@ def counting(x: np.ndarray) -> int | None:
     return axes[0] if counts and np.array_equal(x.ravel(), np.arange(x.size)) else None
 
 
-# -------- An array of constants is made right before it is read for the first time.
-# z = broadcast_in_dim 0.0; ...; y = scatter_reduce z i u -> ...; z = broadcast_in_dim 0.0; y =
-# scatter_reduce z i u
-# A derivative makes the zeros into which it adds as soon as anything is differentiated; those of an
-# embedding, 150 MB, would wait through the whole backward pass. Made late, they take memory for two
-# steps, and are in the cache when they are read.
-
-
-def constants_late(graph: Graph) -> Graph:
-    """The graph with each array of constants before what reads it first; others keep their order."""
-    waiting: dict[Var, Eqn] = {}
-    eqns: list[Eqn] = []
-    for eqn in graph.eqns:
-        if is_constant(eqn):
-            waiting[eqn.outs[0]] = eqn
-            continue
-        needed = dict.fromkeys(a for a in eqn.inputs if isinstance(a, Var) and a in waiting)
-        eqns += [*map(waiting.pop, needed), eqn]
-    return replace(graph, eqns=(*eqns, *waiting.values()))
-
-
-def is_constant(eqn: Eqn) -> bool:
-    """True if an equation makes an array of literals, or of places, alone."""
-    literals = all(isinstance(a, Literal) for a in eqn.inputs)
-    return isinstance(eqn.op, BroadcastInDim | Iota) and literals
-
-
 # -------- Reads of what was written take what was written: store-to-load forwarding.
 # y = update_slice x u at 3; a = y[3:4] -> a = u        (what is read lies within what was written)
 # y = update_slice x u at 3; b = y[5:6] -> b = x[5:6]   (it lies apart from it)
@@ -410,9 +378,8 @@ class Tiles:
 
     def __init__(self, root: Atom, shape: Dims) -> None:
         self.root, self.shape, self.count = root, shape, 0
-        self.parts = dict[
-            Dims, list[tuple[int, Atom]]
-        ]()  # where, and which so many th write it was
+        # where, and which so many th write it was
+        self.parts = dict[Dims, list[tuple[int, Atom]]]()
 
     def takes(self, start: Dims, step: Dims, shape: Dims) -> bool:
         aligned = all(n and a % n == 0 for a, n in zip(start, shape, strict=True))
@@ -509,7 +476,8 @@ def with_last_writes(graph: Graph, pads: bool) -> Graph:
                 kept.append(e)
             parts.add(part)
         if len(kept) > 1:
-            joined[kept[0].outs[0]] = joined_writes(base, kept)
+            spread = joined_grid(kept) if pads else []
+            joined[kept[0].outs[0]] = spread or joined_writes(base, kept)
         elif pads and kept[0].inputs[1].type.size and is_zeros(base, makers):
             joined[kept[0].outs[0]] = [pad_of(kept[0])]
     if not hidden and not any(joined.values()):
@@ -564,6 +532,37 @@ def chains_of_writes(graph: Graph) -> Iterator[tuple[Atom, list[Eqn]]]:
                 break
             chain.append(e)
         yield chain[-1].inputs[0], chain
+
+
+def joined_grid(chain: Sequence[Eqn]) -> list[Eqn]:
+    """Equations that join parts which writes have take turns along several axes; none of others."""
+    (out,), source, eqns = chain[0].outs, chain[0].source, list[Eqn]()
+
+    def joined(parts: Sequence[tuple[list[Span], Atom]], shape: Dims) -> Atom | None:
+        if len(parts) == 1:
+            ((spans, u),) = parts
+            return u if spans == [(0, 1, n) for n in shape] else None
+        for axis, size in enumerate(shape):
+            groups = dict[Span, list[tuple[list[Span], Atom]]]()
+            for spans, u in parts:
+                span, inside = spans[axis], [*spans[:axis], (0, 1, spans[axis][2])]
+                groups.setdefault(span, []).append(([*inside, *spans[axis + 1 :]], u))
+            # one element has any step
+            turns = sorted((a, s if n > 1 else len(groups), n) for a, s, n in groups)
+            if not fill_each_other(turns, size):
+                continue
+            inner = (*shape[:axis], size // len(groups), *shape[axis + 1 :])
+            found = [joined(groups[span], inner) for span in sorted(groups)]
+            rows = [x for x in found if x is not None]
+            y = Var(replace(out.type, shape=shape))
+            eqns.extend(interleaved(rows, axis, y, source) if len(rows) == len(found) else ())
+            return y if len(rows) == len(found) else None
+        return None
+
+    spans = [(of_write(e.op, e.inputs[1]), e.inputs[1]) for e in chain]  # type: ignore[arg-type]
+    if len(chain) > MOST or joined(spans, out.type.shape) is None:
+        return []
+    return [*eqns[:-1], replace(eqns[-1], outs=(out,))]
 
 
 def joined_writes(base: Atom, chain: Sequence[Eqn]) -> list[Eqn]:

@@ -374,10 +374,9 @@ class Parts:
             return -1
         (x,), (axis,), tuning = e.inputs, e.op.axes, self.tuning  # type: ignore[attr-defined]
         last, columns, length = x.type.ndim - 1, x.type.shape[-1], x.type.shape[axis]
-        narrow = isinstance(e.op, ReduceSum) and axis == last - 1 and length >= tuning.line
-        narrow = narrow and columns <= tuning.narrow
-        short = axis != last > 1 < columns <= tuning.terms
-        return last if short and (narrow or self.is_of_small(x)) else -1
+        narrow = isinstance(e.op, ReduceSum) and axis == last - 1 and columns <= tuning.narrow
+        made = self.is_of_small(x) or (narrow and length >= tuning.line)
+        return last if axis != last > 1 < columns <= tuning.terms and made else -1
 
     def shares(self, x: Atom, axis: int) -> bool:
         """True if columns are made of what they have in common."""
@@ -437,10 +436,9 @@ class Parts:
         """The elements of x at a place along an axis, which they do not have; `stored`: of the whole."""
         if isinstance(x, Literal) or not x.type.shape:
             return x
-        key = x, axis, k
-        if key not in self.made:
-            self.made[key] = self.at(*key, None if stored else self.within(x))
-        return self.made[key]
+        if (x, axis, k) not in self.made:
+            self.made[x, axis, k] = self.at(x, axis, k, None if stored else self.within(x))
+        return self.made[x, axis, k]
 
     def at(self, x: Var, axis: int, k: int, e: Eqn | None) -> Atom:
         shape = x.type.shape

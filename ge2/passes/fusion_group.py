@@ -322,9 +322,7 @@ def pair(found: dict[int, int], of_a: Dims, of_b: Dims) -> bool:
 
 
 def dims_of(op: Op, x: Var | Any, out: Dims) -> Dims | None:
-    """For a view: which axis of its result each axis of its input is; None
-    for any other operation.
-    """
+    """For a view: which axis of its result each axis of its input is; None for other operations."""
     if isinstance(op, BroadcastInDim):
         return tuple(
             NONE if n == 1 and out[d] == 1 else d

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ge2.passes.fold import constants_late
+from ge2.compile.steps import constants_late
 from tests.passes.graphs import after, lines
 
 BEFORE = """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
+from operator import mul
 from typing import Any, Final, NamedTuple, TypeGuard, final
 
 import numpy as np
@@ -320,12 +321,14 @@ def is_repeated(x: Atom, readers: dict[Atom, list[Eqn]]) -> bool:
 
 def alternating(graph: Graph) -> dict[Var, Var]:
     """For slices that alternate along the last axis, as x[::2] and x[1::2] do, the first of them."""
-    first, found = dict[object, Var](), dict[Var, Var]()
+    first, found, roots = dict[object, Var](), dict[Var, Var](), dict[Atom, tuple[Atom, Dims]]()
     for e in graph.eqns:
-        if isinstance(e.op, Slice) and e.op.step[-1:] > (1,):
-            (y,), starts = e.outs, zip(e.op.start, e.op.step, strict=True)
-            key = e.inputs[0], e.op.step, y.type.shape, tuple(a // s for a, s in starts)
-            found[y] = first.setdefault(key, y)
+        if isinstance(e.op, Slice):
+            (x, *_), (y,) = e.inputs, e.outs
+            root, steps = roots.get(x, (x, (1,) * y.type.ndim))
+            roots[y] = root, tuple(map(mul, steps, e.op.step))
+            if e.op.step[-1:] > (1,):
+                found[y] = first.setdefault((*roots[y], y.type.shape), y)
     return found
 
 
