@@ -375,17 +375,17 @@ class Parts:
         (x,), (axis,), tuning = e.inputs, e.op.axes, self.tuning  # type: ignore[attr-defined]
         last, columns, length = x.type.ndim - 1, x.type.shape[-1], x.type.shape[axis]
         narrow = isinstance(e.op, ReduceSum) and axis == last - 1 and columns <= tuning.narrow
-        made = self.is_of_small(x) or (narrow and length >= tuning.line)
-        return last if axis != last > 1 < columns <= tuning.terms and made else -1
+        made = [self.makers.get(v) for v in self.behind(x, self.within)[1]] if narrow else []
+        rows = any(m is not None and m.op.name == "gather" for m in made)  # arrays, if sliced
+        short = self.is_of_small(x) or (narrow and length >= tuning.line and not rows)
+        return last if axis != last > 1 < columns <= tuning.terms and short else -1
 
     def shares(self, x: Atom, axis: int) -> bool:
         """True if columns are made of what they have in common."""
         made, read = self.behind(x, partial(self.across, axis))
         large = x.type.size // x.type.shape[axis]
-        common = any(
-            self.is_common(self.within(v), axis) and self.makers[v].inputs[0].type.size == large
-            for v in read
-        )
+        lines = [self.makers[v] for v in read if self.is_common(self.within(v), axis)]
+        common = any(e.inputs[0].type.size == large for e in lines)
         return common and len(made) * x.type.shape[axis] <= self.tuning.equations
 
     def are_small(self, read: Iterable[Atom], x: Atom) -> bool:

@@ -259,3 +259,16 @@ def test_narrow_sums_of_lines_are_folds_of_rows(columns: int, kernel: str) -> No
     graph = ge2.make_jaxpr(rendered)(*(ge2.ShapeDtypeStruct(s, np.float32) for s in shapes)).graph
     program = compile_graph(graph, device=OfflineDevice(H200))
     assert kernel in str(program.kernels[0].choice)
+
+
+def test_narrow_sums_of_rows_at_indices_read_those_by_the_indices() -> None:
+    """Sums of each column would slice an array of the rows, which is none here."""
+
+    def pull(x: Any, near: Any) -> Any:
+        d = x[:, None] - x[near]
+        return (d / np.sqrt((d * d).sum(-1, keepdims=True) + 1)).sum(1)
+
+    x = ge2.ShapeDtypeStruct((65536, 3), np.float32)
+    graph = ge2.make_jaxpr(pull)(x, ge2.ShapeDtypeStruct((65536, 32), np.int32)).graph
+    program = compile_graph(graph, device=OfflineDevice(H200))
+    assert not any(k.name.startswith("gather") for k in program.kernels)
