@@ -25,6 +25,7 @@ from ge2.ir import (
     without_dead_code,
 )
 from ge2.ops.elementwise import ADD, BY_NAME, MUL, NEG, SQUARE, WHERE, MultiplyAdd
+from ge2.ops.graphs.region import is_repeated, readers_of
 from ge2.ops.pointlike import Pointlike
 from ge2.ops.random import Draw
 from ge2.ops.reduce import Reduce, ReduceDeviations, ReduceMax, ReduceSum, ReduceSumExp, kept
@@ -158,7 +159,7 @@ class Folds:
 
     def __init__(self, graph: Graph, tuning: ShortSums) -> None:
         self.graph, self.tuning, self.mirrors = graph, tuning, Mirrors(graph)
-        self.parts = Parts(self.mirrors.makers, tuning)
+        self.parts = Parts(graph, tuning)
         self.done = dict[tuple[Op, Atom], Atom]()  # results, by the fold and what it folds
         # the axis that all sums over pairs go along, where they may
         self.axis = next(
@@ -231,11 +232,8 @@ class Folds:
         if factor == 1:
             return x
         if (x, factor) not in self.scaled:
-            by = Literal.of(x.type.dtype.type(factor))
-            negated = factor == -1
-            self.scaled[x, factor] = (
-                self.parts.add(NEG, x) if negated else self.parts.add(MUL, x, by)
-            )
+            by = () if factor == -1 else (Literal.of(x.type.dtype.type(factor)),)
+            self.scaled[x, factor] = self.parts.add(MUL if by else NEG, x, *by)
         return self.scaled[x, factor]
 
 
@@ -260,15 +258,14 @@ def is_power(x: float) -> bool:
 # -------- Sums of a few terms each, over many more elements than the arrays have that they are made of.
 # sum((x[:, None] - c) ** 2, -1) is over 2^20 x 64 x 8 elements, made of 2^20 x 8 and 64 x 8: a kernel
 # that folds them, and goes on with another fold, would leave the 2^26 sums in memory between.
-# And folds of a few columns each, which have what is large in common: forces of three coordinates are
-# three folds over pairs, of which a thread then has several. A thread for each colour of samples along a
-# ray would read their weights across the lines.
+# And folds of a few columns each, which have what is large in common: forces of three coordinates, or
+# lines of weights, across which a thread for each column would read.
 
 
 def short_sums(graph: Graph, context: Context = NOTHING) -> Graph:
     """The graph with the terms of such sums written out, each made of its own part of the arrays."""
     tuning = context.tuning.short_sums
-    parts, eqns = Parts(makers_of(graph), tuning), list[Eqn]()
+    parts, eqns = Parts(graph, tuning), list[Eqn]()
     for e in graph.eqns:
         if has_short_sums(e, tuning) and parts.is_made(e):
             eqns += parts.summed(e)
@@ -291,8 +288,8 @@ def has_short_sums(eqn: Eqn, tuning: ShortSums) -> bool:
 class Parts:
     """Values at a place along an axis, which they do not have; `eqns`: what makes them."""
 
-    def __init__(self, makers: Makers, tuning: ShortSums) -> None:
-        self.makers, self.tuning = makers, tuning
+    def __init__(self, graph: Graph, tuning: ShortSums) -> None:
+        self.makers, self.readers, self.tuning = makers_of(graph), readers_of(graph), tuning
         self.source: Source | None = None
         self.eqns, self.made = list[Eqn](), dict[tuple[Var, int, int], Atom]()
         self.sizes = dict[Atom, int]()  # of the largest arrays that values are made of
@@ -373,12 +370,14 @@ class Parts:
         if not is_over_pairs(e, self.tuning):
             return -1
         (x,), (axis,), tuning = e.inputs, e.op.axes, self.tuning  # type: ignore[attr-defined]
-        last, columns, length = x.type.ndim - 1, x.type.shape[-1], x.type.shape[axis]
-        narrow = isinstance(e.op, ReduceSum) and axis == last - 1 and columns <= tuning.narrow
-        made = [self.makers.get(v) for v in self.behind(x, self.within)[1]] if narrow else []
-        rows = any(m is not None and m.op.name == "gather" for m in made)  # arrays, if sliced
-        short = self.is_of_small(x) or (narrow and length >= tuning.line and not rows)
-        return last if axis != last > 1 < columns <= tuning.terms and short else -1
+        last, n, length = x.type.ndim - 1, x.type.shape[-1], x.type.shape[axis]
+        narrow = isinstance(e.op, ReduceSum) and axis == last - 1 and n <= tuning.narrow
+        read = self.behind(x, self.within)[1] if narrow and length >= tuning.line else []
+        lines = [self.makers.get(v) for v in read if v.type.size == x.type.size]
+        # rows at indices would be an array if they were cut
+        whole = lines and not any(m is not None and m.op.name == "gather" for m in lines)
+        short = axis != last > 1 < n <= tuning.terms
+        return last if short and (whole or self.is_of_small(x)) else -1
 
     def shares(self, x: Atom, axis: int) -> bool:
         """True if columns are made of what they have in common."""
@@ -452,7 +451,7 @@ class Parts:
         (y,), dims = e.inputs, [d - (d > axis) for d in e.op.dims if d != axis]
         if axis in e.op.dims:
             n = e.op.dims.index(axis)
-            y = self.term(y, n, k if y.type.shape[n] > 1 else 0, stored=True)
+            y = self.term(y, n, k if y.type.shape[n] > 1 else 0, is_repeated(y, self.readers))
         if tuple(dims) == tuple(range(len(rest))):
             return y
         return self.add(BroadcastInDim(rest, tuple(dims)), y)

@@ -272,3 +272,22 @@ def test_narrow_sums_of_rows_at_indices_read_those_by_the_indices() -> None:
     graph = ge2.make_jaxpr(pull)(x, ge2.ShapeDtypeStruct((65536, 32), np.int32)).graph
     program = compile_graph(graph, device=OfflineDevice(H200))
     assert not any(k.name.startswith("gather") for k in program.kernels)
+
+
+def test_points_that_are_repeated_one_way_are_made_row_by_row() -> None:
+    """No other kernel needs them; nor do folds over pairs of small arrays part from each other."""
+
+    def nearest(start: Any, ray: Any, centre: Any) -> Any:
+        p = start + 2 * ray
+        return np.sqrt(((p[:, None] - centre) ** 2).sum(-1)).min(1)
+
+    def chamfer(a: Any, b: Any) -> Any:
+        d = ((a[:, None] - b) ** 2).sum(-1)
+        return d.min(1).mean() + d.min(0).mean()
+
+    a, b = (ge2.ShapeDtypeStruct((n, 3), np.float32) for n in (8192, 64))
+    made = (nearest, (a, a, b)), (ge2.grad(chamfer, argnums=(0, 1)), (a, a))
+    graphs = (ge2.make_jaxpr(f)(*arrays).graph for f, arrays in made)
+    programs = [compile_graph(graph, device=OfflineDevice(H200)) for graph in graphs]
+    assert [len(each.kernels) for each in programs] == [1, 4]
+    assert len(programs[1].program.steps) < 16

@@ -310,13 +310,17 @@ def readers_of(graph: Graph) -> dict[Atom, list[Eqn]]:
 
 
 def is_repeated(x: Atom, readers: dict[Atom, list[Eqn]]) -> bool:
-    """True of what is read, and repeated along axes before anything is done to it."""
-    found = readers.get(x, ())
-    return bool(found) and all(
-        is_repeated(e.outs[0], readers) if isinstance(e.op, Reshape)
-        else isinstance(e.op, BroadcastInDim) and e.outs[0].type.size > x.type.size
-        for e in found
-    )  # fmt: skip
+    """True of what is repeated along several axes: what makes it for one of them, row by row, does not
+    for another, so that it is stored.
+    """
+    waiting, along = [x], set[Dims]()
+    while waiting:
+        for e in readers.get(waiting.pop(), ()):
+            if isinstance(e.op, Reshape):
+                waiting += e.outs
+            elif isinstance(e.op, BroadcastInDim) and e.outs[0].type.size > x.type.size:
+                along.add(e.op.dims)
+    return len(along) > 1
 
 
 def alternating(graph: Graph) -> dict[Var, Var]:
