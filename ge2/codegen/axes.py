@@ -279,7 +279,7 @@ def is_state(step: Step | None) -> bool:
 
 Strides = Mapping[int, int]  # of an array along each axis of the space, in elements
 NO_AXES = frozenset[int]()
-NEAR = 8  # elements from one to the next of what shares its sectors with others
+NEAR = 2  # elements from one to the next of what is read with those between
 ALWAYS = 1 << 30  # operations that are done again: nothing is kept from one stage to the next
 
 
@@ -544,7 +544,7 @@ class Axes:
         for strides in self.strides.values():
             if a in strides:
                 size = math.prod(self.sizes[b] for b in strides)
-                # every second element is read with those between
+                # every second element is read with those between; what is further apart is a column
                 near = abs(strides[a]) <= NEAR and 1 not in strides.values()
                 total += size if strides[a] == 1 else 0 if near else -size
         return total
