@@ -185,6 +185,12 @@ class Moves:
     runs: int = 5  # of indices along an axis: each is a comparison
     row: int = 2  # elements of a row that is read at an index, at least: neighbours read it
     held: int = 16  # and at most, for threads to have them while they are folded
+    parts: int = (
+        4  # of a join or that take turns, at most, to each of which is done what is to the whole
+    )
+    turns: int = 16  # parts of parts that take turns, at most
+    stride: int = 64  # bytes from an element of such a part to its next, at most
+    repeated: int = 192  # equations that are done to parts, at most
     shared: int = 4  # elements of a last axis for which one that an index names is read again
 
 

@@ -8,7 +8,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final, final
+from typing import Any, final
 
 import numpy as np
 
@@ -508,18 +508,17 @@ def with_gather(eqn: Eqn, value: Var, gather: Eqn, at: Dims) -> Eqn:
 #
 # Parts that are made together, such as turned halves of vectors, are results of one kernel, which
 # writes them to their places, but by a kernel of its own what follows would read them again.
-PARTS: Final = 4  # at most: each repeats the equation
 Makers = Mapping[Any, Eqn]
 
 
-def parts_done(graph: Graph) -> Graph:
+def parts_done(graph: Graph, context: Context = NOTHING) -> Graph:
     """The graph in which parts that are made together have done to them what is done to the whole."""
     if not any(isinstance(e.op, Concatenate) for e in graph.eqns):
         return graph
     reads = Counter([*(a for e in graph.eqns for a in e.inputs), *graph.outputs])
     makers, eqns = makers_of(graph), list[Eqn]()
     for eqn in graph.eqns:
-        chain = joined_before(eqn, makers, reads)
+        chain = joined_before(eqn, makers, reads, context.tuning.moves.parts)
         made = done_to_parts(eqn, chain) if chain else [eqn]
         makers |= {e.outs[0]: e for e in made if chain}
         reads.update(e.outs[0] for e in made[:-1])
@@ -528,8 +527,10 @@ def parts_done(graph: Graph) -> Graph:
     return graph if found.eqns == graph.eqns else without_dead_code(found)
 
 
-def joined_before(eqn: Eqn, makers: Makers, reads: Mapping[Atom, int]) -> tuple[Eqn, ...]:
-    """The join, and its reshapes, whose elements alone an equation reads one by one; or none."""
+def joined_before(
+    eqn: Eqn, makers: Makers, reads: Mapping[Atom, int], most: int
+) -> tuple[Eqn, ...]:
+    """The join of at most so many parts, and its reshapes, whose elements alone are read; or none."""
     arrays = [a for a in eqn.inputs if not isinstance(a, Literal)]
     if not isinstance(eqn.op, Pointlike) or not fusible(eqn) or len(arrays) != 1:
         return ()
@@ -540,13 +541,13 @@ def joined_before(eqn: Eqn, makers: Makers, reads: Mapping[Atom, int]) -> tuple[
     while reads[x] == 1 and (made := makers.get(x)) and isinstance(made.op, Reshape | Concatenate):
         chain, x = (made, *chain), made.inputs[0]
         if isinstance(made.op, Concatenate):
-            return chain if are_together(made.inputs, makers) else ()
+            return chain if are_together(made.inputs, makers, most) else ()
     return ()
 
 
-def are_together(parts: Sequence[Atom], makers: Makers) -> bool:
+def are_together(parts: Sequence[Atom], makers: Makers, most: int) -> bool:
     """True if parts that are equal but for their elements are computed from some of the same."""
-    if not 1 < len(parts) == len({*parts}) <= PARTS or len({a.type for a in parts}) > 1:
+    if not 1 < len(parts) == len({*parts}) <= most or len({a.type for a in parts}) > 1:
         return False
     return bool(set[Atom].intersection(*(elements_behind(a, makers) for a in parts)))
 

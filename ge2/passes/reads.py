@@ -423,10 +423,9 @@ class SortedReads:
     def names(self, eqn: Eqn, at: Atom, axis: int) -> bool:
         """True of a gather of the elements that an order of each line, or a part of one, names."""
         op, (x, *indices) = eqn.op, eqn.inputs
+        # an order of each line of a matrix may name elements of a vector
         if not isinstance(op, Gather) or op.axes != tuple(range(at.type.ndim)):
-            return (
-                False  # such as elements of a vector that an order of each line of a matrix names
-            )
+            return False
         others = [(d, i) for d, i in enumerate(indices) if d != axis]
         return indices[axis] is at and all(
             counts_along(self.makers, i) == d and i.type.shape[d] == x.type.shape[d]

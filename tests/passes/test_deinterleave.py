@@ -218,6 +218,18 @@ def test_a_vector_of_every_second_place_does_not_turn_the_lane() -> None:
     assert kernel.count("ge2_read<PACK * 2, 4>") == 2
 
 
+def test_columns_of_points_are_no_alternating_elements() -> None:
+    """Threads that have points would read each coordinate eight elements apart; those of a row share it."""
+
+    def nearest(x: Any, centres: Any) -> Any:
+        far = ((x[:, None] - centres) ** 2).sum(-1)
+        own = far.argmin(1)[:, None] == np.arange(16)
+        return own.sum(0), own.T.astype(x.dtype) @ x
+
+    kernels = on_gpu(nearest, array((20000, 8), np.float64), array((16, 8), np.float64))
+    assert "threads a row" in kernels[0]
+
+
 def sums(x: Any) -> Any:
     """Of rows, and of columns, with work of the parts beside."""
     a, b = x[:, ::2], x[:, 1::2]

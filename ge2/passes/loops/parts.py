@@ -45,7 +45,7 @@ from ge2.ops.index import ScatterAdd, UpdateSlice
 from ge2.ops.pointlike import Pointlike
 from ge2.ops.reduce import Reduce
 from ge2.ops.shape import BroadcastInDim, Concatenate, Pad, Reshape, Slice
-from ge2.passes.context import Context
+from ge2.passes.context import NOTHING, Context, Moves
 from ge2.passes.fusion_group import fusible
 from ge2.passes.simplify import simplify
 from ge2.passes.slices import located
@@ -441,15 +441,13 @@ class Updates:
 # A transform takes pairs of elements apart, and puts its results together as pairs again. Who makes
 # the parts writes them into the whole, and by a kernel of its own what follows reads that again. Of
 # parts it is one kernel with what makes them: the joins are last, the slices of arrays first.
-# at most: parts of an array, parts of parts, bytes from an element of one to its next, equations
-PARTS, MOST, ROOM, EQUATIONS = 4, 16, 64, 192
 
 
-def deinterleave(graph: Graph) -> Graph:
+def deinterleave(graph: Graph, context: Context = NOTHING) -> Graph:
     """The graph in which elementwise work on interleaved parts is done to each of them."""
     if not any(isinstance(e.op, Concatenate) for e in graph.eqns):
         return graph
-    found = Deinterleaved(graph).run()
+    found = Deinterleaved(graph, context.tuning.moves).run()
     return graph if found.eqns == graph.eqns else without_dead_code(found)
 
 
@@ -459,9 +457,9 @@ Woven = tuple[tuple[Atom, ...], int]  # parts, and the axis along which they tak
 class Deinterleaved:
     """`woven`: arrays of interleaved parts; `origins`: what slices are of, `sliced`: the slices by that."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, tuning: Moves) -> None:
         self.graph, self.makers, self.readers = graph, makers_of(graph), readers_of(graph)
-        self.results = frozenset(graph.outputs)
+        self.tuning, self.results = tuning, frozenset(graph.outputs)
         self.eqns, self.made, self.same = list[Eqn](), 0, dict[Atom, Atom]()
         self.woven = dict[Atom, Woven]()
         self.origins, self.sliced = dict[Var, tuple[Var, Slice]](), dict[tuple[Var, Slice], Var]()
@@ -493,14 +491,15 @@ class Deinterleaved:
         if join is None or not isinstance(join.op, Concatenate) or not y or not y.type.size:
             return
         d, n, apart = join.op.axis - 1, len(join.inputs), join.outs[0].type.shape
-        if d < 0 or apart[d + 1] != n or not 1 < n <= PARTS or apart[d] == 1:
+        if d < 0 or apart[d + 1] != n or not 1 < n <= self.tuning.parts or apart[d] == 1:
             return
         if y.type.shape != (*apart[:d], apart[d] * n, *apart[d + 2 :]):
             return
         shape = (*apart[: d + 1], *apart[d + 2 :])
         parts = tuple(self.shaped(x, shape, eqn) for x in join.inputs)
         count = sum(map(self.count, parts))
-        if count <= MOST and (d + 1 < len(shape) or count * y.type.dtype.itemsize <= ROOM):
+        near = d + 1 < len(shape) or count * y.type.dtype.itemsize <= self.tuning.stride
+        if near and count <= self.tuning.turns:
             self.woven[y] = parts, d
 
     def shaped(self, x: Atom, shape: Dims, eqn: Eqn) -> Atom:
@@ -527,7 +526,8 @@ class Deinterleaved:
     def is_split(self, eqn: Eqn) -> bool:
         """True of work on parts, if such alone reads their array, and needs no other array whole."""
         found = [a for a in eqn.inputs if a in self.woven]
-        if not found or self.made > EQUATIONS or not is_work(eqn) or found[0] in self.results:
+        many = self.made > self.tuning.repeated
+        if not found or many or not is_work(eqn) or found[0] in self.results:
             return False
         readers = self.readers.get(found[0], ())
         if not all(is_work(e) or self.takes_part(e) for e in readers):
