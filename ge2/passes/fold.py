@@ -535,7 +535,7 @@ def chains_of_writes(graph: Graph) -> Iterator[tuple[Atom, list[Eqn]]]:
 
 
 def joined_grid(chain: Sequence[Eqn]) -> list[Eqn]:
-    """Equations that join parts which writes have take turns along several axes; none of others."""
+    """The equations that join the parts of a grid which writes fill, as the colours of a mosaic; or none."""
     (out,), source, eqns = chain[0].outs, chain[0].source, list[Eqn]()
 
     def joined(parts: Sequence[tuple[list[Span], Atom]], shape: Dims) -> Atom | None:

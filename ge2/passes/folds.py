@@ -26,6 +26,7 @@ from ge2.ir import (
 )
 from ge2.ops.elementwise import ADD, BY_NAME, MUL, NEG, SQUARE, WHERE, MultiplyAdd
 from ge2.ops.graphs.region import is_repeated, readers_of
+from ge2.ops.index import Gather
 from ge2.ops.pointlike import Pointlike
 from ge2.ops.random import Draw
 from ge2.ops.reduce import Reduce, ReduceDeviations, ReduceMax, ReduceSum, ReduceSumExp, kept
@@ -366,7 +367,7 @@ class Parts:
         return self.sizes.get(x, 0)
 
     def short_axis(self, e: Eqn) -> int:
-        """The last axis, if it is short and kept by a fold over pairs of small arrays, or of lines; else -1."""
+        """The last axis of what is folded, if each of its few columns is to be a fold of its own; else -1."""
         if not is_over_pairs(e, self.tuning):
             return -1
         (x,), (axis,), tuning = e.inputs, e.op.axes, self.tuning  # type: ignore[attr-defined]
@@ -375,7 +376,7 @@ class Parts:
         read = self.behind(x, self.within)[1] if narrow and length >= tuning.line else []
         lines = [self.makers.get(v) for v in read if v.type.size == x.type.size]
         # rows at indices would be an array if they were cut
-        whole = lines and not any(m is not None and m.op.name == "gather" for m in lines)
+        whole = lines and not any(m is not None and isinstance(m.op, Gather) for m in lines)
         short = axis != last > 1 < n <= tuning.terms
         return last if short and (whole or self.is_of_small(x)) else -1
 
@@ -432,7 +433,7 @@ class Parts:
         return applied(self.eqns, op, *inputs, source=self.source)
 
     def term(self, x: Atom, axis: int, k: int, stored: bool = False) -> Atom:
-        """The elements of x at a place along an axis, which they do not have; `stored`: of the whole."""
+        """The elements of x at a place along an axis, which they do not have; `stored`: read from x."""
         if isinstance(x, Literal) or not x.type.shape:
             return x
         if (x, axis, k) not in self.made:

@@ -546,14 +546,14 @@ def joined_before(
 
 
 def are_together(parts: Sequence[Atom], makers: Makers, most: int) -> bool:
-    """True if parts that are equal but for their elements are computed from some of the same."""
+    """True if parts of one type are computed from some of the same arrays."""
     if not 1 < len(parts) == len({*parts}) <= most or len({a.type for a in parts}) > 1:
         return False
     return bool(set[Atom].intersection(*(elements_behind(a, makers) for a in parts)))
 
 
 def elements_behind(x: Atom, makers: Makers) -> set[Atom]:
-    """The arrays of as many elements of which those of another are computed, one of one."""
+    """The arrays of as many elements from which an array is computed element by element."""
     found, new = set[Atom](), [x]
     while new:
         eqn = makers.get(new.pop())

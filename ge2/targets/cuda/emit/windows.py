@@ -421,7 +421,9 @@ class Windows:
 @final
 @record
 class Strand:
-    """One of the arrays that alternate: its element v is `step * v + by` of what begins with `base`."""
+    """One of the arrays that alternate: its element v is element `step * v + by` of the larger array, which
+    begins with the first element of `base`.
+    """
 
     base: Param
     step: int
@@ -430,8 +432,8 @@ class Strand:
 
 @final
 class Alternating:
-    """The arrays of a kernel that are every `step` elements of one memory along the lane, all of them
-    together: a thread moves its neighbours of all by accesses of what lies side by side.
+    """The arrays of a kernel that are every second element, or every n-th, of one larger array, and make
+    it up together: a thread reads or writes its part of that array in wide accesses.
     """
 
     def __init__(self, problem: Problem, places: Places, tuning: Columns) -> None:
@@ -443,7 +445,7 @@ class Alternating:
             if p not in problem.placed and self.may(p):
                 groups.setdefault(memory_of(p, problem, places), {})[self.offset(p)] = p
         for group in groups.values():
-            self.strands |= self.whole(group)
+            self.strands |= self.strands_of(group)
         places.alternate = {
             p: (wide := self.wide(x.base)) // math.gcd(wide, x.step)
             for p, x in self.strands.items()
@@ -456,8 +458,8 @@ class Alternating:
         step = self.places.axes.strides[p].get(self.lane, 0)
         return step > 1 and step * p.var.type.dtype.itemsize <= self.tuning.alternating
 
-    def whole(self, group: Mapping[int, Param]) -> dict[Param, Strand]:
-        """The strands of those that lie beside one another with nothing between them."""
+    def strands_of(self, group: Mapping[int, Param]) -> dict[Param, Strand]:
+        """The place of each array among those that alternate, if no element between them is missing."""
         found = dict[Param, Strand]()
         for begin, base in sorted(group.items()):
             step = self.places.axes.strides[base][self.lane]

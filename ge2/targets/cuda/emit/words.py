@@ -48,7 +48,7 @@ __all__ += ["helpers_of", "number", "retyped", "spelt"]
 
 
 def helpers_of(text: str, dtype: np.dtype) -> tuple[str, ...]:
-    """What stands before kernels with a user's text; CUDA's own functions are at hand everywhere."""
+    """Returns the text of a user's own functions, which precedes the kernels that call them."""
     return (textwrap.dedent(spelt(text, dtype)).strip(),) if text else ()
 
 
