@@ -29,7 +29,7 @@ from ge2.ir import (
     without_dead_code,
 )
 from ge2.ops.attention import Band, Distances, band_of, distances_of
-from ge2.ops.attention.ops import has_attention, targets
+from ge2.ops.attention.ops import ATTENTION, has_attention, targets
 from ge2.ops.elementwise import BY_NAME, ConvertElementType
 from ge2.ops.graphs.region import readers_of
 from ge2.ops.index import Indexed, UpdateSlice
@@ -212,13 +212,14 @@ RULES: Rules = {
 # `np.concatenate([[np.inf], x])`, become equations, which passes can read.
 
 # what reads a number as well as an array of it
-FILLED = (Pointlike, BroadcastInDim, Reshape, Concatenate)
+FILLED = (Pointlike, BroadcastInDim, Reshape, Concatenate, *ATTENTION)
 
 
 def iotas(graph: Graph, captured: Sequence[Any]) -> Iotas:
     """The captured arrays of which no element need be read: the number of each input, and the axis
-    along which an index counts 0, 1, 2, ..., the number that elementwise work reads everywhere, or
-    the band that a mask is, or the distances that slopes are of, where there is attention.
+    along which an index counts 0, 1, 2, ..., the number that it is, or that elementwise work reads
+    everywhere, or the band that a mask is, or the distances that slopes are of, where there is
+    attention.
     """
     readers = dict[Atom, list[Eqn]]()
     for e in graph.eqns:
@@ -229,16 +230,15 @@ def iotas(graph: Graph, captured: Sequence[Any]) -> Iotas:
     for i, (var, x) in enumerate(zip(graph.inputs, captured, strict=False)):
         # a GPU has a copy of each captured array, from when it was first needed; the CPU of small ones
         copied = has_tensor_cores() or getattr(x, "nbytes", 0) <= SNAPSHOT
-        if attends and copied and type(x) is np.ndarray:
-            two = band_of(x) or distances_of(x)
-            if two is not None:
-                found.append((i, two))
-                continue
         if type(x) is not np.ndarray or not copied or var not in readers:
             continue
+        if attends and (two := band_of(x) or distances_of(x)) is not None:
+            found.append((i, two))
+            continue
         indexes = is_index(var, readers)
-        fuses = x.nbytes <= SNAPSHOT and all(isinstance(e.op, FILLED) for e in readers[var])
-        known = counting(x) if indexes else repeated(x) if fuses else None
+        fuses = attends or x.nbytes <= SNAPSHOT
+        fuses = not x.ndim or (fuses and all(isinstance(e.op, FILLED) for e in readers[var]))
+        known = counting(x) if indexes and x.ndim else repeated(x) if fuses else None
         if known is not None:
             found.append((i, known))
     return tuple(found)
@@ -278,7 +278,7 @@ def repeated(x: np.ndarray) -> Literal | None:
     >>> print(repeated(np.full(3, np.inf)).value, repeated(np.array([0.0, -0.0])))
     inf None
     """
-    if not x.ndim or not x.size or x.dtype.kind not in "biufc":
+    if not x.size:
         return None
     flat = x.ravel()
     first = flat[:1].view(np.uint8)

@@ -17,6 +17,7 @@ from ge2.base.pytree import register_leaf
 from ge2.base.source import Source, here
 from ge2.ir import ArrayType, Atom, Eqn, Graph, Literal, Op, Var, current, interpreting, type_of
 from ge2.numpy.promotion import cast
+from ge2.ops.shape import BroadcastInDim
 from ge2.trace.concrete import Known, hash_of, holder
 from ge2.trace.operators import Operators
 from ge2.trace.protocols import PENDING, Protocols, take_over
@@ -131,6 +132,8 @@ class Trace:
         self.met: set[Var] = set()  # made by graphs that were recorded again
         self.captures: list[Capture] = []
         self.captured: dict[int, Capture] = {}  # the latest of each array, by its id
+        # arrays that repeat others, and these, by their id
+        self.repeated: dict[int, tuple[np.ndarray, Any]] = {}
         # arrays from outside that are inputs, by their id
         self.bound: dict[int, tuple[Any, Tracer]] = {}
         # what is known of the inputs: what `if` and `int` may look at
@@ -181,6 +184,8 @@ class Trace:
             return self.capture(x)
         if type(x) in PYTHON or isinstance(x, np.generic):
             return Literal.of(check_known(x))
+        if type(x) is np.ndarray and 0 in x.strides and x.size and self.stand_in(x) is x:
+            return self.spread(x)
         return self.capture(x)
 
     def lift(self, x: Any) -> Tracer:
@@ -248,6 +253,17 @@ class Trace:
             found = self.captured[id(x)] = Capture.of(x, Var(check_type(x)))
             self.captures.append(found)
         return found.var
+
+    def spread(self, x: np.ndarray) -> Atom:
+        """What `np.broadcast_to` gave, as the array that it repeats, captured, and an equation."""
+        kept = tuple(a for a, n in enumerate(x.shape) if n == 1 or x.strides[a])
+        if len(kept) == x.ndim:
+            return self.capture(x)
+        whole, once = self.repeated.get(id(x), (None, None))
+        if whole is not x:
+            once = x[tuple([slice(None) if a in kept else 0 for a in range(x.ndim)])]
+            self.repeated[id(x)] = x, once
+        return self.apply(BroadcastInDim(x.shape, kept), (once,))[0].atom
 
     def stand_in(self, x: Any) -> Any:
         """The input, of this trace or one around it, that an array is

@@ -259,6 +259,49 @@ SCORES: Final[dict[str, tuple[Attention, Callable[[Shape, Shape], tuple[Shape, .
     "documents": (documents, lambda q, k: ((k[0], k[2]),)),
 }
 
+# -------- Causal masks in other words: whatever shows where keys are seen is the band that it is.
+
+
+def written(s: Any, hidden: Any, number: Any) -> Any:
+    s = s.copy()
+    s[..., hidden] = number
+    return s
+
+
+def written_at_places(s: Any, hidden: Any) -> Any:
+    s = s.copy()
+    i, j = np.nonzero(hidden)
+    s[:, :, i, j] = -1e9
+    return s
+
+
+def put(s: Any, hidden: Any) -> Any:
+    s = s.copy()
+    np.copyto(s, -np.inf, where=hidden)
+    return s
+
+
+# scores, and what hides keys, an array of bools in two axes
+MASKS: Final[dict[str, Callable[[Any, Any], Any]]] = {
+    "a number in an array": lambda s, hidden: np.where(hidden, np.array(-1e30, s.dtype), s),
+    "an array of one number": lambda s, hidden: np.where(
+        hidden, np.full(s.shape, -np.inf, s.dtype), s
+    ),
+    "an array like scores": lambda s, hidden: np.where(hidden, np.full_like(s, -1e9), s),
+    "a high number is taken away": lambda s, hidden: s - (1e9 * hidden).astype(s.dtype),
+    "times ones, less a high number": lambda s, hidden: (
+        s * (1 - hidden).astype(s.dtype) - (1e4 * hidden).astype(s.dtype)
+    ),
+    "in four axes": lambda s, hidden: np.where(hidden[None, None], -1e9, s),
+    "repeated": lambda s, hidden: np.where(np.broadcast_to(hidden, s.shape), -np.inf, s),
+    "ones like scores": lambda s, hidden: np.where(np.tril(np.ones_like(s)) == 0, -np.inf, s),
+    "made of ones like scores": lambda s, hidden: s - 1e9 * (1 - np.tril(np.ones_like(s))),
+    "written where it holds": lambda s, hidden: written(s, hidden, -np.inf),
+    "a number in an array, written": lambda s, hidden: written(s, hidden, np.array(-1e9, s.dtype)),
+    "written at places": written_at_places,
+    "put": put,
+}
+
 # ---------------------------------------------------------------------------------------- layouts
 # Heads in other axes, grouped keys, parts of one array.
 

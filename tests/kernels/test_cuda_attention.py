@@ -16,6 +16,8 @@ from ge2.choice.problem import Pin
 from ge2.cli.show import assemblers
 from ge2.compile import compile_graph
 from ge2.ops.attention import Distances
+from ge2.ops.attention.ops import form_of
+from ge2.ops.attention.scores import scores_of
 from ge2.passes.fold import iotas
 from ge2.targets.cuda.emulator import OfflineDevice, limits_of
 from ge2.targets.cuda.limits import H200
@@ -33,6 +35,7 @@ from tests.kernels.attention_cases import (
     FEW,
     FORWARD,
     LAYOUTS,
+    MASKS,
     SCORES,
     SPELLINGS,
     WARPS,
@@ -307,6 +310,46 @@ def test_a_captured_mask_is_a_band_behind_a_checkpoint(arch: str) -> None:
         return {told(s.text()) for s in sources if s.kernel.kind.startswith("attention")}
 
     assert codes(lambda *xs: ge2.checkpoint(captured)(*xs)) == codes(captured)
+
+
+@pytest.mark.parametrize("back", [False, True])
+@pytest.mark.parametrize("name", MASKS)
+def test_masks_are_bands_in_any_words(name: str, back: bool) -> None:
+    """So that tiles whose keys are hidden are skipped, and scores in most others are the products."""
+    hide = MASKS[name]
+
+    def attention(q: Any, k: Any, v: Any) -> Any:
+        s = scores(q, k) * np.asarray(0.5, q.dtype)
+        return softmax(hide(s, ~np.tri(*s.shape[-2:], dtype=bool))) @ v
+
+    x = np.zeros((2, 4, 256, 64), BF16)
+    with expecting("sm_90a"), config.using(executor="c", check=False):
+        entry = ge2.jit(slopes(attention) if back else attention).trace(x, x, x).entry
+        known = iotas(entry.graph, entry.captured)
+        made = compile_graph(entry.graph, device=OfflineDevice(limits_of("sm_90a")), iotas=known)
+    ops = [e.op for e in made.program.graph.eqns if e.op.name.startswith("fused_")]
+    assert len(ops) == 1 + back
+    for op in ops:
+        found = scores_of(form_of(op.plain))
+        assert (found.band.low, found.band.high, found.is_simple) == (0, None, True)
+    rng = np.random.default_rng(3)
+    xs = drawn(rng, (2, 1, 40, 8), (2, 1, 40, 8), F32)
+    function = slopes(attention) if back else attention
+    judge_slopes(*[ys if back else [ys] for ys in (ge2.jit(function)(*xs), exactly(function, *xs))])
+
+
+@pytest.mark.parametrize("kind", ["wgmma bf16", "mma bf16", "mma f32"])
+def test_cotangents_of_a_bias_that_many_batches_share_are_added_up_in_parts(kind: str) -> None:
+    """Its tiles alone would be few blocks."""
+    rng, dtype = np.random.default_rng(4), FORWARD[kind].dtype
+    xs = drawn(rng, (3, 2, 2, 40, 16), (3, 2, 2, 40, 16), dtype)
+    xs.append(rng.standard_normal((2, 40, 40)).astype(dtype))
+    with config.using(executor="shim", prefer=FORWARD[kind].families):
+        lowered = ge2.jit(slopes(biased, (0, 1, 2, 3))).lower(*xs)
+    ops = [k.choice.problem.op for k in lowered.kernels]
+    (op,) = {id(x): x for x in ops if x.name == "fused_attention_backward"}.values()
+    assert op.jaxpr.outputs[3].type.shape == (3, 1, 1, 2, 40, 40)
+    checked_back(biased, xs, kind, (0, 1, 2, 3))
 
 
 def sloped(q: Any, k: Any, v: Any, slope: Any) -> Any:

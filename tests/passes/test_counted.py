@@ -127,7 +127,7 @@ def test_of_products_and_of_other_arrays_the_elements_are_read() -> None:
 @pytest.mark.parametrize(
     ("array", "value"),
     [
-        (np.ones((2, 3)), 1.0), (np.zeros(3, bool), False), (np.full(2, 1j), 1j), (np.array(1.0), None),
+        (np.ones((2, 3)), 1.0), (np.zeros(3, bool), False), (np.full(2, 1j), 1j), (np.array(1.0), 1.0),
         (np.zeros(0), None), (np.array([0.0, -0.0]), None), (np.array([1, 2, 1]), None),
         (np.ones((4, 4))[::2, 1:], 1.0),
     ],

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, final
 
@@ -11,9 +12,10 @@ from ge2.base.config import config
 from ge2.base.record import record
 from ge2.choice.choose import Catalog, choose
 from ge2.choice.problem import Problem, prefs
-from ge2.ir import Atom, Eqn, Graph, Var, lines_of, rename
-from ge2.ops.attention import Band, Distances, graphs, with_bands
-from ge2.ops.attention.graphs import Reads, derivative
+from ge2.ir import Atom, Eqn, Graph, Literal, Var, lines_of, rename
+from ge2.ops.attention import Given, graphs, with_known
+from ge2.ops.attention.form import Form
+from ge2.ops.attention.graphs import Read, Reads, derivative, folded_type, in_parts, way
 from ge2.ops.attention.ops import (
     ATTENTION,
     Attention,
@@ -29,7 +31,8 @@ from ge2.ops.attention.scores import around_core, core, scores_to_derive
 from ge2.ops.graphs.control import Call, inlined, past_barriers
 from ge2.ops.graphs.region import readers_of
 from ge2.passes.context import Context
-from ge2.passes.simplify import CALLS
+from ge2.passes.fold import RULES, fold
+from ge2.passes.simplify import CALLS, Sweep
 from ge2.targets.c.kernels.attention import CApart, CAttention, CAttentionBackward
 from ge2.targets.c.libraries import limits
 from ge2.transforms.graphs import PLAIN
@@ -53,36 +56,47 @@ class Place:
     caps: Any
     catalog: Catalog
 
+    def parted(self, form: Form, read: Read) -> Read:
+        """A read whose cotangents are added up in parts, where an array of each query and key that
+        many batches share would have too few blocks for a GPU.
+        """
+        if self.target != "cuda" or way(form, read) != "both":
+            return read
+        *batches, rows, keys = folded_type(form, read).shape
+        tile, limits = self.caps.chip.tuning.attention.bias_tile, self.caps.limits
+        blocks = math.prod(batches) * -(-rows // tile[0]) * -(-keys // tile[1])
+        return in_parts(form, read, -(-2 * limits.multiprocessors // blocks))
+
 
 def attention(graph: Graph, context: Context) -> Graph:
     """The graph with a kernel's step for each attention that one is chosen for."""
     found, where = graph, None if context.body else place(context)
     if where is not None:
-        straight = past_barriers(inlined(graph, OTHERS))
+        straight = Sweep(RULES).run(past_barriers(inlined(graph, OTHERS)))
         found = recognised(straight, frozenset((where.target,)))
     if not any(isinstance(e.op, ATTENTION) for e in found.eqns):
         return graph
     if where is not None:
-        bands: dict[Atom, Band | Distances] = {
-            found.inputs[i]: x for i, x in context.iotas if isinstance(x, Band | Distances)
+        given: dict[Atom, Given] = {
+            found.inputs[i]: x for i, x in context.iotas if not isinstance(x, int)
         }
         known: Known = {}
-        eqns = tuple(made for e in found.eqns for made in chosen_once(e, bands, where, known))
+        eqns = tuple(made for e in found.eqns for made in chosen_once(e, given, where, known))
         found = Graph(found.inputs, eqns, found.outputs, found.consts)
     return as_written(found)
 
 
 def chosen_once(
-    eqn: Eqn, bands: Mapping[Atom, Band | Distances], where: Place, known: Known
+    eqn: Eqn, given: Mapping[Atom, Given], where: Place, known: Known
 ) -> tuple[Eqn, ...]:
     """As `chosen`; for an equation like an earlier one, as layers of a network have, what became of that."""
     if not isinstance(eqn.op, ATTENTION):
         return (eqn,)
     places = {a: n for n, a in reversed([*enumerate(eqn.inputs)])}
     read = tuple((places[a] if isinstance(a, Var) else a, a.type) for a in eqn.inputs)
-    key = eqn.op, read, tuple(map(bands.get, eqn.inputs)), lines_of(eqn)
+    key = eqn.op, read, tuple(map(given.get, eqn.inputs)), lines_of(eqn)
     if key not in known:
-        known[key] = eqn, chosen(eqn, bands, where)
+        known[key] = eqn, chosen(eqn, given, where)
         return known[key][1]
     first, found = known[key]
     env: dict[Atom, Atom] = dict(
@@ -123,22 +137,36 @@ def on_gpu(limits: object) -> Place | None:
     return Place("cuda", Caps.before(limits), families)
 
 
-def chosen(eqn: Eqn, bands: Mapping[Atom, Band | Distances], where: Place) -> tuple[Eqn, ...]:
-    """The step of a kernel, if one is chosen for the equation, and what is around it; `bands`: values
-    known to be such.
+def chosen(eqn: Eqn, given: Mapping[Atom, Given], where: Place) -> tuple[Eqn, ...]:
+    """The step of a kernel, if one is chosen for the equation, and what is around it; `given`: values
+    of which it is known what they are.
     """
     op = eqn.op
-    known = {n: bands[a] for n, a in enumerate(eqn.inputs) if a in bands}
+    if not isinstance(op, Attention | AttentionSaving | AttentionBackward):
+        return (eqn,)
+    known = known_of(op.jaxpr if isinstance(op, Attention) else op.plain, eqn.inputs, given)
     inputs = tuple(a for n, a in enumerate(eqn.inputs) if n not in known)
     if isinstance(op, AttentionBackward):
-        return backward(replace(eqn, inputs=inputs), with_bands(op.plain, known), known, where)
-    if not isinstance(op, Attention | AttentionSaving):
-        return (eqn,)
-    jaxpr = with_bands(op.jaxpr, known)
-    plain = with_bands(op.plain, known) if isinstance(op, AttentionSaving) else jaxpr
+        return backward(replace(eqn, inputs=inputs), resolved(op.plain, known), known, where)
+    jaxpr = resolved(op.jaxpr, known)
+    plain = resolved(op.plain, known) if isinstance(op, AttentionSaving) else jaxpr
     fused = FusedAttention(jaxpr, plain, isinstance(op, AttentionSaving))
     one = with_choice(replace(eqn, op=fused, inputs=inputs), where)
     return (eqn,) if one is None else (one,)
+
+
+def known_of(plain: Graph, inputs: Sequence[Atom], given: Mapping[Atom, Given]) -> dict[int, Given]:
+    """What is known of the inputs that scores are made of, but for queries and keys."""
+    form = form_of(plain)
+    mine = {*form.others, *form.scalars}
+    pairs = enumerate(zip(form.plain.inputs, inputs, strict=False))
+    return {n: given[a] for n, (v, a) in pairs if a in given and v in mine}
+
+
+def resolved(graph: Graph, known: Mapping[int, Given]) -> Graph:
+    """The graph without the inputs of which it is known what they are, and with numbers as literals."""
+    found = with_known(graph, known)
+    return fold(found) if any(isinstance(x, Literal) for x in known.values()) else found
 
 
 def with_choice(eqn: Eqn, where: Place) -> Eqn | None:
@@ -147,17 +175,15 @@ def with_choice(eqn: Eqn, where: Place) -> Eqn | None:
     return None if choice.family is where.catalog[-1] else replace(eqn, choice=choice)
 
 
-def backward(
-    eqn: Eqn, plain: Graph, known: Mapping[int, Band | Distances], where: Place
-) -> tuple[Eqn, ...]:
+def backward(eqn: Eqn, plain: Graph, known: Mapping[int, Given], where: Place) -> tuple[Eqn, ...]:
     """The step that computes cotangents, if kernels do, and what is around it; `plain`: without the
-    inputs that are known to be bands.
+    inputs of which it is known what they are.
     """
     op = eqn.op
     assert isinstance(op, AttentionBackward)
     wanted = tuple(w for n, w in enumerate(op.wanted) if n not in known)
     form = form_of(plain)
-    as_it_was = (replace(eqn, op=AttentionBackward(with_bands(op.jaxpr, known), plain, wanted)),)
+    as_it_was = (replace(eqn, op=AttentionBackward(resolved(op.jaxpr, known), plain, wanted)),)
     if lacks_heads(form):
         return as_it_was
     slopes: Graph | None = None
@@ -169,7 +195,7 @@ def backward(
         found = derivative(form, scores, flags, PLAIN)
         if found is None:
             return as_it_was
-        slopes, reads = found
+        slopes, reads = found[0], tuple(where.parted(form, r) for r in found[1])
     *given, logs, y, ct = eqn.inputs
     before, after = around_core(form, wanted, PLAIN, reads)
     inner = core(form, PLAIN, slopes, reads)

@@ -6,6 +6,7 @@ view, what arrays do is a gather.
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Sequence
 from functools import lru_cache
@@ -26,6 +27,8 @@ from ge2.ops import elementwise as ops
 from ge2.ops.index import Gather, Scatter, UpdateSlice
 from ge2.ops.reduce import CumSum, ReduceSum
 from ge2.ops.shape import Reshape, Rev, Slice
+
+SPARSE = 16  # a number is written by a mask where it goes to one of so many places, or more
 
 # ------------------------------------------------------------------------------------------ the key
 
@@ -360,6 +363,8 @@ def setitem(x: Any, key: Any, value: Any, *, unique: bool = False) -> Any:
     if mask is not None:
         return masked(x, mask, value)
     k = key_of(type_of(x), key)
+    if type_of(value).size == 1 and (known := mask_of(k, t)) is not None:
+        return choose_by(known, fitting(value, (), t), x)
     value = fitting(value, k.result, t)
     if not k.arrays:
         value = reshape(value, k.sizes)
@@ -434,6 +439,20 @@ def as_mask(key: Any) -> Any:
     if len(keys) != 1 or not is_traced(keys[0]) or keys[0].type.dtype != BOOL:
         return None
     return None if type(key) is tuple and key and key[0] is Ellipsis and len(key) > 1 else keys[0]
+
+
+def mask_of(k: Key, t: ArrayType) -> np.ndarray | None:
+    """The mask of places that are known, along the axes that a key's index arrays name; None if there
+    are other parts in the key, or so few places that a write of each is less work.
+    """
+    if not k.arrays or any(map(is_traced, k.arrays)) or k.slices(t) or k.flipped or k.dropped:
+        return None
+    sizes = [n if a in k.axes else 1 for a, n in enumerate(t.shape)]
+    if math.prod(k.spread) * SPARSE < math.prod(sizes):
+        return None
+    mask = np.zeros([t.shape[a] for a in k.axes], bool)
+    mask[k.arrays] = True
+    return mask.reshape(sizes)
 
 
 def masked(x: Any, mask: Any, value: Any) -> Any:

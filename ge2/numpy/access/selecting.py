@@ -312,7 +312,8 @@ def putmask(a: Any, mask: Any, values: Any) -> None:
         )
     if type_of(line).size:
         line = safely(values, line, t.dtype)
-        full = reshape(over_again(line, t.size), t.shape)
+        one = type_of(line).size == 1
+        full = reshape(line, ()) if one else reshape(over_again(line, t.size), t.shape)
         write(a, choose_by(reshape(on, t.shape), full, a), "putmask")
 
 

@@ -415,13 +415,15 @@ WHOLE: Final = {INT32: 1 << 30, INT64: 1 << 30, FLOAT32: 1 << 24, FLOAT64: 1 << 
 @final
 @record
 class Band:
-    """Keys j of query i are seen where low <= i - j <= high, as far as either is known. An array that
-    is added to scores has 0 there, and `fill` elsewhere.
+    """Keys j of query i are seen where low <= i - j <= high, as far as either is known. An array of
+    numbers has `seen` there, and `fill` elsewhere: 0 and another if it is added to scores, 1 and 0 if
+    they are multiplied by it.
     """
 
     low: int | None = None
     high: int | None = None
     fill: float | None = None
+    seen: float = 0.0
 
     def both(self, other: Band) -> Band:
         """The band where both hold."""
@@ -434,7 +436,9 @@ def band_of(x: np.ndarray) -> Band | None:
     """The band that a mask of two long axes is, to the last element; None if it is none.
 
     >>> band_of(np.tri(4, dtype=bool)), band_of(np.triu(np.full((1, 3, 3), -np.inf), 1))
-    (Band(low=0, high=None, fill=None), Band(low=0, high=None, fill=-inf))
+    (Band(low=0, high=None, fill=None, seen=0.0), Band(low=0, high=None, fill=-inf, seen=0.0))
+    >>> band_of(np.tri(4))
+    Band(low=0, high=None, fill=0.0, seen=1.0)
     """
     long = tuple(n for n in x.shape if n != 1)
     if len(long) != 2 or not x.size or x.shape[-2:] != long or x.dtype not in (BOOL, *FLOATS):
@@ -443,19 +447,20 @@ def band_of(x: np.ndarray) -> Band | None:
     if x.size > 1 and not np.array_equal(x[1:, 1:], x[:-1, :-1]):
         return None
     along = np.concatenate([x[0, :0:-1], x[:, 0]])  # by i - j, from 1 - keys on
-    fill = None
+    number, fill = 0.0, None
     if x.dtype != BOOL:
-        least = along.min()
-        if not least < 0 or not np.all((along == 0) | (along == least)):
+        other = float(along[along != 0][:1].sum())
+        if not np.all((along == 0) | (along == other)):
             return None
-        along, fill = along == 0, float(least)
+        number, fill = (1.0, 0.0) if other == 1 else (0.0, other)
+        along = along == number
     seen = np.flatnonzero(along)
     if not seen.size or seen[-1] - seen[0] + 1 != seen.size or seen.size == along.size:
         return None
     first = 1 - long[1]
     low = None if seen[0] == 0 else int(seen[0]) + first
     high = None if seen[-1] == along.size - 1 else int(seen[-1]) + first
-    return Band(low, high, fill)
+    return Band(low, high, fill, number)
 
 
 @final
@@ -495,10 +500,17 @@ def distances_of(x: np.ndarray) -> Distances | None:
     return Distances(first, row, column) if alike else None
 
 
-def equations(known: Band | Distances, t: ArrayType) -> tuple[Eqn, ...]:
+# what may be known of an array: a band that a mask is, distances, the number that it is everywhere
+Given = Band | Distances | Literal
+
+
+def equations(known: Given, t: ArrayType) -> tuple[Eqn, ...]:
     """The equations of what is known of an array of a type; the last makes it."""
     shape, eqns = t.shape[-2:], list[Eqn]()
     made = partial(applied, eqns)
+    if isinstance(known, Literal):
+        made(BroadcastInDim(t.shape, ()), known)
+        return tuple(eqns)
     i, j = made(Iota(shape, 0, INT32)), made(Iota(shape, 1, INT32))
     y = distances(known, i, j, made) if isinstance(known, Distances) else mask(known, i, j, t, made)
     y = made(ConvertElementType(t.dtype), y) if y.type.dtype != t.dtype else y
@@ -524,18 +536,18 @@ def mask(band: Band, i: Var, j: Var, t: ArrayType, made: Made) -> Var:
     seen = parts[0] if len(parts) == 1 else made(AND, *parts)
     if band.fill is None:
         return seen
-    zero, fill = (Literal.of(t.dtype.type(n)) for n in (0, band.fill))
-    return made(WHERE, seen, zero, fill)
+    number, fill = (Literal.of(t.dtype.type(n)) for n in (band.seen, band.fill))
+    return made(WHERE, seen, number, fill)
 
 
-def with_bands(graph: Graph, bands: Mapping[int, Band | Distances]) -> Graph:
-    """The graph without the inputs that are bands, or distances, which it computes."""
+def with_known(graph: Graph, known: Mapping[int, Given]) -> Graph:
+    """The graph without the inputs of which it is known what they are, which it computes."""
     env: dict[Atom, Atom] = {}
     eqns = list[Eqn]()
-    for n, band in bands.items():
-        made = equations(band, graph.inputs[n].type)
+    for n, given in known.items():
+        made = equations(given, graph.inputs[n].type)
         eqns += made
         env[graph.inputs[n]] = made[-1].outs[0]
     eqns += [renamed(env, e) for e in graph.eqns]
-    inputs = tuple(v for n, v in enumerate(graph.inputs) if n not in bands)
+    inputs = tuple(v for n, v in enumerate(graph.inputs) if n not in known)
     return Graph(inputs, tuple(eqns), tuple(env.get(a, a) for a in graph.outputs))

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import operator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Final, final
 
 import numpy as np
 
-from ge2.base.arrays import FLOAT32, FLOATS, HALF
+from ge2.base.arrays import BOOL, FLOAT32, FLOATS, HALF
 from ge2.base.record import record
-from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Var
+from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Op, Var
 from ge2.ops.attention import Along, reshaped
 from ge2.ops.dot import DotGeneral
-from ge2.ops.elementwise import DIV, EXP, MUL, WHERE, ConvertElementType
+from ge2.ops.elementwise import ADD, DIV, EXP, MUL, SUB, WHERE, ConvertElementType
 from ge2.ops.pointlike import Pointlike, Pointwise
 from ge2.ops.random import RandomBits
 from ge2.ops.shape import BroadcastInDim, Iota, Reshape, Transpose
@@ -360,9 +362,12 @@ class Builder:
         found[a] = eqn
 
     def cheap(self, a: Var) -> bool:
-        """True if what makes a value is to be done where it is read: it reads less than it makes."""
+        """True if what makes a value is to be done where it is read: it reads less than it makes, or
+        the same under other indices.
+        """
+        made = self.finder.graph.eqns[self.finder.makers[a]]
         leaves = self.leaves(a, 0)
-        return leaves is not None and leaves < a.type.size
+        return leaves is not None and (leaves < a.type.size or adds_axes(made))
 
     def leaves(self, a: Atom, depth: int) -> int | None:
         """The number of elements that a value is made of; None if it is not to be computed again."""
@@ -406,6 +411,14 @@ class Builder:
         )  # fmt: skip
 
 
+def adds_axes(eqn: Eqn) -> bool:
+    """True of an equation that gives an array axes of size 1, or takes such away."""
+    if not isinstance(eqn.op, Reshape):
+        return False
+    old, new = (a.type.shape for a in (*eqn.inputs, *eqn.outs))
+    return [n for n in old if n != 1] == [n for n in new if n != 1]
+
+
 def faint(a: Atom) -> float | None:
     """A number so low that it is a mask's; None for any other value."""
     if not isinstance(a, Literal) or a.type.dtype not in FLOATS:
@@ -426,6 +439,61 @@ def milder(eqn: Eqn) -> Eqn:
         if number is not None and -np.inf < number < MILD:
             inputs[n] = Literal.of(a.type.dtype.type(MILD))
     return Eqn(WHERE, tuple(inputs), eqn.outs, eqn.source)
+
+
+# -------- Arrays that are one number where a mask holds, and another elsewhere.
+
+
+ARITHMETIC: Final[Mapping[Op, Callable[[float, float], float]]] = {
+    ADD: operator.add,
+    SUB: operator.sub,
+    MUL: operator.mul,
+}
+
+
+@final
+@record
+class TwoValued:
+    """An array that is one number where a mask holds, and another elsewhere, under views."""
+
+    mask: Atom
+    seen: float
+    hidden: float
+    views: tuple[Eqn, ...]
+
+
+def two_valued(makers: Mapping[Atom, Eqn], a: Atom) -> TwoValued | None:
+    """What an array is, if it is two numbers by a mask, or made of such by arithmetic with numbers."""
+    made = makers.get(a)
+    if made is None or not made.inputs:
+        return None
+    op, (x, *more) = made.op, made.inputs
+    if op is WHERE and all(map(is_literal, more)):
+        seen, hidden = map(value_of, more)
+        return TwoValued(x, seen, hidden, ())
+    if isinstance(op, VIEWS) and (of := two_valued(makers, x)) is not None:
+        return replace(of, views=(*of.views, made))
+    if isinstance(op, ConvertElementType):
+        if x.type.dtype == BOOL and op.dtype != BOOL:
+            return TwoValued(x, 1.0, 0.0, ())
+        return two_valued(makers, x) if op.dtype in FLOATS else None
+    if op not in ARITHMETIC or sum(map(is_literal, made.inputs)) != 1:
+        return None
+    f, n = ARITHMETIC[op], int(is_literal(x))
+    of, number = two_valued(makers, made.inputs[n]), value_of(made.inputs[1 - n])
+    if of is None:
+        return None
+    rounded = made.outs[0].type.dtype.type
+    seen, hidden = (rounded(f(number, y) if n else f(y, number)) for y in (of.seen, of.hidden))
+    return replace(of, seen=float(seen), hidden=float(hidden))
+
+
+def is_literal(a: Atom) -> bool:
+    return isinstance(a, Literal) and not a.type.shape and a.type.dtype.kind != "c"
+
+
+def value_of(a: Atom) -> float:
+    return float(a.value)  # type: ignore[union-attr,arg-type]
 
 
 def moved(dims: Dims, tail: Iterable[Eqn]) -> Dims:

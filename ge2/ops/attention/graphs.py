@@ -333,7 +333,9 @@ def arranged(x: Any, dims: Dims, shape: Dims, wanted: Dims) -> Any:
 # -------- The derivative of scores element by element, as a kernel has it for a block at a time.
 
 
-Read = tuple[int, Dims]  # an input of attention; the axis of the products that each of its axes is
+# an input of attention; the axis of the products that each of its axes is; and in how many parts of the
+# batches that share it a kernel adds up what is of each query and key
+Read = tuple[int, Dims, int]
 Reads = tuple[Read, ...]
 
 
@@ -447,7 +449,7 @@ def derivative(
 
     found = derive.trace(slopes, [full, *(v.type for v in others), full])
     numbers = form.plain.inputs
-    return without_dead_code(found), tuple((numbers.index(v), dims) for v, dims in reads)
+    return without_dead_code(found), tuple((numbers.index(v), dims, 1) for v, dims in reads)
 
 
 def spread_over(form: Form, x: Any, dims: Dims) -> Any:
@@ -465,31 +467,55 @@ def spread_over(form: Form, x: Any, dims: Dims) -> Any:
 
 def way(form: Form, read: Read) -> str:
     """Along what the cotangents of a read are left by a kernel: "rows", "keys" or "both"."""
-    _, dims = read
+    _, dims, _ = read
     if form.key not in dims:
         return "rows"
     return "both" if form.row in dims else "keys"
 
 
+def in_parts(form: Form, read: Read, wanted: int) -> Read:
+    """A read of each query and key, added up in about so many parts of the batches that share it; their
+    outermost axis is cut into equal ones, or not at all.
+    """
+    n, dims, _ = read
+    size = form.product.type.shape[shared] if (shared := outermost(form, read)) is not None else 1
+    wanted = min(wanted, size)
+    found = next(p for p in range(wanted, size + 1) if size % p == 0)
+    return n, dims, found if found <= 4 * wanted else 1
+
+
+def outermost(form: Form, read: Read) -> int | None:
+    """The first long axis of the products' batches that a read lacks."""
+    shape = form.product.type.shape
+    return next((a for a in form.batch if a not in read[1] and shape[a] > 1), None)
+
+
 def folded_type(form: Form, read: Read) -> ArrayType:
-    """The type of what a kernel leaves of the cotangents of a read: batches first."""
-    shape, (n, dims) = form.product.type.shape, read
+    """The type of what a kernel leaves of the cotangents of a read: parts, batches, then the others."""
+    shape, (n, dims, parts) = form.product.type.shape, read
     how = way(form, read)
     if how == "both":
         batch = (shape[a] if a in dims else 1 for a in form.batch)
+        whole = *batch, shape[form.row], shape[form.key]
         dtype = form.plain.inputs[n].type.dtype
-        return ArrayType((*batch, shape[form.row], shape[form.key]), dtype)
+        return ArrayType(whole, dtype) if parts == 1 else ArrayType((parts, *whole), FLOAT32)
     last = form.row if how == "rows" else form.key
     return ArrayType((*(shape[a] for a in form.batch), shape[last]), scores_dtype(form))
 
 
 def folded(form: Form, read: Read, ct: Any) -> Any:
     """The part of cotangents, which have the shape of the products, that a kernel leaves."""
-    how, (_, dims) = way(form, read), read
+    how, (_, dims, parts) = way(form, read), read
     kept = {"rows": (form.row,), "keys": (form.key,), "both": (form.row, form.key)}[how]
     batch = form.batch if how != "both" else tuple(a for a in form.batch if a in dims)
-    over = tuple(a for a in range(form.rank) if a not in (*kept, *batch))
-    return moved(ct, over, (*batch, *kept), form.rank, folded_type(form, read))
+    left, rank = (*batch, *kept), form.rank
+    if parts > 1:
+        cut, shape = outermost(form, read), form.product.type.shape
+        assert cut is not None
+        ct = ct.reshaped((*shape[:cut], parts, shape[cut] // parts, *shape[cut + 1 :]))
+        left, rank = (cut, *(a + (a > cut) for a in left)), rank + 1
+    over = tuple(a for a in range(rank) if a not in left)
+    return moved(ct, over, left, rank, folded_type(form, read))
 
 
 def moved(x: Any, over: Dims, wanted: Dims, rank: int, to: ArrayType) -> Any:
@@ -501,10 +527,10 @@ def moved(x: Any, over: Dims, wanted: Dims, rank: int, to: ArrayType) -> Any:
 
 def settled(form: Form, read: Read, x: Any) -> Any:
     """The cotangent of an input, of what a kernel left of it."""
-    how, (n, dims) = way(form, read), read
+    how, (n, dims, parts) = way(form, read), read
     t = form.plain.inputs[n].type
     kept = {"rows": (form.row,), "keys": (form.key,), "both": (form.row, form.key)}[how]
     axes = (*form.batch, *kept)
     over = tuple(i for i, a in enumerate(axes) if a not in dims)
     mine = tuple(axes.index(d) for d in dims if d != REPEATED)
-    return moved(x, over, mine, len(axes), t)
+    return moved(x.fold_sum((0,)) if parts > 1 else x, over, mine, len(axes), t)

@@ -223,7 +223,22 @@ def factors(chain: Chain, strides: Dims) -> list[Factors]:
             parts = new
         elif isinstance(op, Reshape):
             parts = regrouped([f for part in parts for f in part], op.shape)
-    return parts
+    return [joined(part) for part in parts]
+
+
+def joined(part: Factors) -> Factors:
+    """Factors of one axis, where those that lie one after another are one.
+
+    >>> joined([(4, 0), (32, 2), (2, 1)])
+    [(4, 0), (64, 1)]
+    """
+    found = Factors()
+    for n, stride in part:
+        if found and found[-1][1] == n * stride:
+            found[-1] = (found[-1][0] * n, stride)
+        else:
+            found.append((n, stride))
+    return found
 
 
 def regrouped(flat: Factors, shape: Dims) -> list[Factors]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import operator
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, final
 
@@ -27,7 +28,18 @@ from ge2.ir import (
     without_dead_code,
 )
 from ge2.ops.attention import FEATURE, INT32, REPEATED, Band, graphs
-from ge2.ops.attention.form import MILD, Form, faint, is_scaling
+from ge2.ops.attention.form import (
+    FAINT,
+    MILD,
+    VIEWS,
+    Form,
+    TwoValued,
+    faint,
+    is_literal,
+    is_scaling,
+    two_valued,
+    value_of,
+)
 from ge2.ops.attention.graphs import Reads, folded, folded_type, settled
 from ge2.ops.attention.ops import product_axes
 from ge2.ops.elementwise import (
@@ -41,6 +53,7 @@ from ge2.ops.elementwise import (
     MUL,
     NE,
     NEG,
+    NOT,
     SUB,
     WHERE,
     ConvertElementType,
@@ -50,7 +63,14 @@ from ge2.ops.shape import BroadcastInDim, Iota, Reshape, Transpose
 # -------- What a score is made of its product: which keys are seen at all, and a common factor.
 
 
-MOVES: Final = (Reshape, Transpose, BroadcastInDim)
+COMPARED: Final[Mapping[Op, Callable[[float, float], bool]]] = {
+    EQ: operator.eq,
+    NE: operator.ne,
+    LE: operator.le,
+    LT: operator.lt,
+    GE: operator.ge,
+    GT: operator.gt,
+}
 
 
 @final
@@ -114,18 +134,40 @@ class Indices:
         if op is AND:
             parts = [self.band(x, row, key) for x in eqn.inputs]
             return None if None in parts else parts[0].both(parts[1])  # type: ignore[union-attr,arg-type]
+        if op is NOT:
+            return complement(self.band(eqn.inputs[0], row, key))
+        if op in COMPARED and is_literal(eqn.inputs[1]):
+            return self.compared(eqn, row, key)
         if op in (LE, LT, GE, GT):
             x, y = map(self.affine, eqn.inputs)
             if x is None or y is None:
                 return None
             less, more = (x, y) if op in (LE, LT) else (y, x)
             return bounded(more.plus(less, -1), op in (LT, GT), row, key)
-        if isinstance(op, MOVES):
+        if isinstance(op, VIEWS):
             to = moved_axes(op, eqn.inputs[0].type.shape, a.type.shape)
             back = {} if to is None else {b: c for c, b in to.items()}
             if row in back and key in back:
                 return self.band(eqn.inputs[0], back[row], back[key])
         return None
+
+    def compared(self, eqn: Eqn, row: int, key: int) -> Band | None:
+        """The band where an array of two numbers compares so with another number."""
+        two = two_valued(self.makers, eqn.inputs[0])
+        if two is None:
+            return None
+        number, f = value_of(eqn.inputs[1]), COMPARED[eqn.op]
+        holds = f(two.seen, number), f(two.hidden, number)
+        if holds[0] == holds[1]:
+            return None
+        for view in reversed(two.views):
+            to = moved_axes(view.op, view.inputs[0].type.shape, view.outs[0].type.shape)
+            back = {} if to is None else {b: c for c, b in to.items()}
+            if row not in back or key not in back:
+                return None
+            row, key = back[row], back[key]
+        found = self.band(two.mask, row, key)
+        return found if holds[0] else complement(found)
 
 
 def bounded(rest: Affine, strict: bool, row: int, key: int) -> Band | None:
@@ -192,8 +234,9 @@ class Analysis:
             env[start] = self.eqns[len(self.eqns) - len(form.between) - 1].outs[0]
             n = len(self.eqns) - len(form.between)
             self.eqns[n:] = [renamed(env, e) for e in self.eqns[n:]]
-        self.eqns = as_masks(self.eqns)
         self.scores: Atom = rename(env, (form.scores,))[0]
+        made = Graph((), tuple(as_masks(self.eqns)), (self.scores,))
+        self.eqns = [*without_dead_code(made).eqns]
         self.inputs = (start, *form.others, *form.scalars)
         self.indices = Indices(self.eqns)
         row, key = form.row, form.key
@@ -274,33 +317,57 @@ class Analysis:
 
 
 def as_masks(eqns: Sequence[Eqn]) -> list[Eqn]:
-    """The equations with a mask where an array of 0 and a number so low is added."""
+    """The equations with a mask where an array of 0 and a number so low is added, or one of 0 and a
+    number as high is taken away; what is 0 where that hides it is as it was.
+    """
     makers: dict[Atom, Eqn] = {e.outs[0]: e for e in eqns}
     found = list[Eqn]()
     for e in eqns:
-        for n in (0, 1) if e.op is ADD and e.outs[0].type.dtype in FLOATS else ():
-            views, a = list[Eqn](), e.inputs[n]
-            while a in makers and isinstance(makers[a].op, MOVES):
-                views.insert(0, makers[a])
-                a = makers[a].inputs[0]
-            made = makers.get(a)
-            if made is None or made.op is not WHERE or faint(made.inputs[2]) is None:
+        floats = e.outs[0].type.dtype in FLOATS
+        for n in (0, 1) if e.op is ADD and floats else (1,) if e.op is SUB and floats else ():
+            two = two_valued(makers, e.inputs[n])
+            if two is None or two.seen != 0:
                 continue
-            mask, zero, fill = made.inputs
-            if not isinstance(zero, Literal) or zero.value != 0:
+            low = two.hidden if e.op is ADD else -two.hidden
+            if low > FAINT:
                 continue
-            for view in views:
-                out = Var(*view.op.infer(mask.type))
-                found.append(Eqn(view.op, (mask,), (out,), view.source))
-                mask = out
-            low = faint(fill)
-            assert low is not None
-            low = low if np.isinf(low) else max(low, MILD)
-            number = Literal.of(e.outs[0].type.dtype.type(low))
-            e = Eqn(WHERE, (mask, e.inputs[1 - n], number), e.outs, e.source)
+            mask: Atom = two.mask
+            for view in two.views:
+                mask = applied(found, view.op, mask, source=view.source)
+            number = Literal.of(e.outs[0].type.dtype.type(low if np.isinf(low) else max(low, MILD)))
+            kept = unmasked(makers, e.inputs[1 - n], two)
+            e = Eqn(WHERE, (mask, kept, number), e.outs, e.source)
             break
         found.append(e)
     return found
+
+
+def unmasked(makers: Mapping[Atom, Eqn], a: Atom, hidden: TwoValued) -> Atom:
+    """Scores that are multiplied by 1 where they are seen, and by 0 where a mask hides them, without
+    that.
+    """
+    made = makers.get(a)
+    if made is None or made.op is not MUL:
+        return a
+    for n in (0, 1):
+        two = two_valued(makers, made.inputs[n])
+        if two is None or (two.seen, two.hidden) != (1, 0):
+            continue
+        if same_band(makers, two.mask, hidden.mask) and same_views(two.views, hidden.views):
+            return made.inputs[1 - n]
+    return a
+
+
+def same_band(makers: Mapping[Atom, Eqn], a: Atom, b: Atom) -> bool:
+    if a is b:
+        return True
+    indices = Indices(makers.values())
+    found = [indices.band(x, 0, 1) for x in (a, b)]
+    return found[0] is not None and found[0] == found[1]
+
+
+def same_views(a: Sequence[Eqn], b: Sequence[Eqn]) -> bool:
+    return [(e.op, e.outs[0].type.shape) for e in a] == [(e.op, e.outs[0].type.shape) for e in b]
 
 
 def scalings(form: Form) -> list[Eqn]:
@@ -396,7 +463,7 @@ def narrowed(graph: Graph) -> Graph:
             continue
         inputs = [env.get(a) or short_literal(a) for a in e.inputs]
         fits = None not in inputs and any(a in env for a in e.inputs)
-        if fits and (op in (ADD, SUB, NEG, LE, LT, GE, GT, EQ, NE) or isinstance(op, MOVES)):
+        if fits and (op in (ADD, SUB, NEG, LE, LT, GE, GT, EQ, NE) or isinstance(op, VIEWS)):
             env[out] = applied(eqns, op, *inputs, source=e.source)  # type: ignore[arg-type]
             continue
         for a in e.inputs:

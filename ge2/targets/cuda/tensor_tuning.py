@@ -91,6 +91,7 @@ class Attention:
     sharing: int = 32  # queries at most that share keys, if warps share these: 16 read them once
     resident: int = 2  # blocks of a multiprocessor by the tensor cores of warps
     bias: int = 200 << 10  # bytes of stages of the kernel of a bias's derivative
+    bias_tile: tuple[int, int] = (128, 64)  # queries and keys of a block of it, on Hopper
     cache: int = 32 << 20  # bytes of keys and values that stay in the L2 cache
     busy: float = 0.75  # the part of the time in which tensor cores are
     share: int = 128  # keys at least that a warp has, where warps share them,

@@ -19,9 +19,9 @@ from ge2.codegen.layout import Moved, merged
 from ge2.codegen.text import ALONE, Argument, CKernel, Operand, Parameters, Sharing, Text
 from ge2.ir import ArrayType, Atom, Dims, Eqn, Graph, Literal, Var
 from ge2.ops.attention import REPEATED
-from ge2.ops.attention.form import Form
+from ge2.ops.attention.form import VIEWS, Form
 from ge2.ops.attention.graphs import Elementwise, inputs_of
-from ge2.ops.attention.scores import MOVES, narrowed
+from ge2.ops.attention.scores import narrowed
 from ge2.ops.dot import DotGeneral
 from ge2.ops.elementwise import ConvertElementType
 from ge2.ops.shape import Iota
@@ -324,7 +324,7 @@ class Writer:
         if isinstance(op, Iota):
             return f"({HELD[op.dtype]}){self.place(dims[op.axis])}"
         xs = [self.value(x, d) for x, d in zip(eqn.inputs, inner, strict=True)]
-        if isinstance(op, MOVES):
+        if isinstance(op, VIEWS):
             return xs[0]
         dtype, out = eqn.inputs[0].type.dtype, eqn.outs[0].type.dtype
         if op.retypes:

@@ -278,7 +278,7 @@ def laid_out(form: Form, problem: Problem) -> Tiling | str:
         long = [a for a in form.batch if shape[a] > 1]
         if any(a not in own for own in product_axes(form) for a in long):
             return "an operand has no axis of some heads"
-        both = [dims for n, dims in op.reads if way(form, (n, dims)) == "both"]
+        both = [r[1] for r in op.reads if way(form, r) == "both"]
         if any(a not in dims for dims in both for a in long):
             return "an array of queries and keys is of several heads, whose cotangents are added up"
         _, outs = placed(problem)

@@ -40,13 +40,14 @@ from ge2.targets.cuda.tensor_tuning import AttentionTile
 @final
 @record
 class Left:
-    """The partial cotangents of an array: along "rows", "keys" or "both", its type, and the
-    size of each axis of batches with whether the array has it.
+    """The partial cotangents of an array: along "rows", "keys" or "both", their type, the size of
+    each axis of batches with whether the array has it, and in how many parts the others are added up.
     """
 
     how: str
     dtype: np.dtype
     batch: tuple[tuple[int, bool], ...]
+    parts: int
 
 
 @final
@@ -105,26 +106,29 @@ def of_first(
         math.prod(n for n, mine in left.batch if mine is which) for which in (True, False)
     )
     head, more = head_of(left)
-    turns = Argument("int n_turns", "size", shared)
+    turns = Argument("int n_turns", "size", shared // left.parts)
+    places = Argument("int n_places", "size", kept)
     own = "words", "first_tiles", "first_array", "scale"
     given = {a.name: a for a in first.arguments if a.name not in own}
-    given.update({"left": result, "n_turns": turns, **more})
+    given.update({"left": result, "n_turns": turns, "n_places": places, **more})
     cast = f"ge2_cast_f32_{SUFFIX[left.dtype]}" if left.dtype != FLOAT32 else ""
     tiles = -(-sizes[0] // numbers["ROWS"]) * -(-sizes[1] // numbers["LINES"])
     return replace(
         first, kind="attention bias", graph=f"The cotangent of an array of queries and keys in\n{text}",
-        arguments=tuple(given.values()), grid=(kept * tiles,), fixed=fixed, equations=12,
+        arguments=tuple(given.values()), grid=(kept * tiles * left.parts,), fixed=fixed, equations=12,
         view=BiasView(first.view, pair, STORED[left.dtype], cast, head),
     )  # fmt: skip
 
 
 def head_of(left: Left) -> tuple[tuple[Text, ...], dict[str, Argument]]:
-    """Statements of the number of a head, of the place among those that the array has, and the turn."""
+    """Statements of the number of a head, of the place among those that the array has, and the turn;
+    a place beyond these has the next part of the turns.
+    """
     sizes = {
         f"n_axis{n}": Argument(f"int n_axis{n}", "size", size)
         for n, (size, _) in enumerate(left.batch)
     }
-    terms, rest, lines = "0", {True: "place", False: "turn"}, list[Text]()
+    terms, rest, lines = "0", {True: "place", False: "(first_turn + turn)"}, list[Text]()
     for n, (_, mine) in reversed([*enumerate(left.batch)]):
         lines.append(Text(f"const int axis{n} = {rest[mine]} % n_axis{n};"))
         rest[mine] = f"{rest[mine]} / n_axis{n}"

@@ -13,7 +13,7 @@ from ge2.choice.problem import Problem, Variant, bytes_of
 from ge2.codegen.text import Operand
 from ge2.ir import Dims, Graph, Var
 from ge2.ops.attention.form import Form
-from ge2.ops.attention.graphs import way
+from ge2.ops.attention.graphs import folded_type, way
 from ge2.ops.attention.ops import (
     MAPPED,
     FusedAttention,
@@ -475,13 +475,14 @@ def fitting(tiles: Sequence[AttentionTile], found: Tiling) -> list[AttentionTile
 
 def lefts(op: FusedBackward, form: Form) -> tuple[Left, ...]:
     """Returns what is left of the cotangents of what scores are made of."""
-    shape, inputs = form.product.type.shape, form.plain.inputs
+    shape = form.product.type.shape
     return tuple(
         Left(
-            way(form, r), inputs[r[0]].type.dtype, tuple((shape[a], a in r[1]) for a in form.batch)
+            way(form, r), folded_type(form, r).dtype,
+            tuple((shape[a], a in r[1]) for a in form.batch), r[2],
         )
         for r in op.reads
-    )
+    )  # fmt: skip
 
 
 def written_back(
