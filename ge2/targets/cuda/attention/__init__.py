@@ -40,15 +40,33 @@ from ge2.targets.cuda.tensor_tuning import AttentionTile
 INT32: Final = np.dtype(np.int32)
 
 
+Places = tuple[tuple[Text, ...], tuple[Text, ...]]
+
+
+@final
+@record
+class Pair:
+    """A pair of neighbours: its name, its type, how it is read, and the bytes of a number."""
+
+    name: str
+    type: str
+    read: str
+    bytes: int
+
+
 @final
 @record
 class Statements:
-    """Statements of a block's scores, by where they stand (templates/cuda/attention). `more`: the
-    results after the first.
+    """Statements of a block's scores, by where they stand (templates/cuda/attention). `pairs`: arrays
+    that have neighbours along the keys; `early`, `late`: statements of rows and keys where these are
+    read before all else, and what is left of them then. `more`: the results after the first.
     """
 
     rows: tuple[Text, ...] = ()
     keys: tuple[Text, ...] = ()
+    pairs: tuple[Pair, ...] = ()
+    early: Places = ((), ())
+    late: Places = ((), ())
     stages: tuple[Stage, ...] = ()
     result: str = "t"
     more: tuple[str, ...] = ()
@@ -231,31 +249,40 @@ class Writer:
         said.widened.update(self.held)
         read = said.read_in(list(lanes.root.everything()))
         others = [p for p in read if p not in self.held]
-        first, rows, keys = list[Text](), list[Text](), list[Text]()
-        letter = places.letters[lanes.lane]
+        first, rows, keys, pairs = list[Text](), list[Text](), list[Text](), list[Pair]()
         for p in others:
-            self.read(p, row, first, rows, keys)
+            self.read(p, row, first, rows, keys, pairs)
         stages = tuple(lanes.inside(lanes.root))
-        keys.insert(0, Text(f"const {places.whole} {letter} = key_at;"))
-        lines = [*rows, *keys[1:], *leaves(stages)]
-        keys = keys if mentions(lines, letter) else keys[1:]
+        reads, done = [Text(p.read) for p in pairs], [*leaves(stages)]
+        here = self.placed(row, rows, keys, [*reads, *done])
+        early, late = self.placed(row, [], [], reads), self.placed(row, rows, keys, done)
+        names = {out.var: f"{out.name}_at" for out in problem.outs}
+        result, *more = (names[v] for v in self.region.graph.outputs if isinstance(v, Var))
+        return Statements(
+            *here, tuple(pairs), early, late, stages, result, tuple(more), tuple(first),
+            tuple(places.arguments.values()), tuple(said.helpers), problem.text,
+            len(self.region.graph.eqns),
+        )  # fmt: skip
+
+    def placed(
+        self, row: int, rows: Sequence[Text], keys: Sequence[Text], others: Sequence[Text]
+    ) -> Places:
+        """Statements once a query, and once a pair of keys, with the places that they, and others, read."""
+        letter, lines = self.lanes.places.letters[self.lanes.lane], [*rows, *keys, *others]
+        if mentions(lines, letter):
+            keys = [Text(f"const {self.lanes.places.whole} {letter} = key_at;"), *keys]
         place = [*self.places(row)]
         for line in reversed(place):
             if mentions(lines, line.code.split()[2]):
                 lines.append(line)
             else:
                 place.remove(line)
-        names = {out.var: f"{out.name}_at" for out in problem.outs}
-        result, *more = (names[v] for v in self.region.graph.outputs if isinstance(v, Var))
-        return Statements(
-            (*place, *rows), tuple(keys), stages, result, tuple(more), tuple(first),
-            tuple(places.arguments.values()), tuple(said.helpers), problem.text,
-            len(self.region.graph.eqns),
-        )  # fmt: skip
+        return (*place, *rows), tuple(keys)
 
     def read(
-        self, p: Param, row: int, first: list[Text], rows: list[Text], keys: list[Text]
-    ) -> None:
+        self, p: Param, row: int, first: list[Text], rows: list[Text], keys: list[Text],
+        pairs: list[Pair],
+    ) -> None:  # fmt: skip
         """The place where an array is read: once, by query, or by pairs of keys."""
         said, places, lanes = self.lanes.said, self.lanes.places, self.lanes
         stored, name = STORED[p.var.type.dtype], label(p.name)
@@ -268,10 +295,11 @@ class Writer:
             rows.append(Text(f"const {stored} {name}_at = {element};"))
             said.packs[p] = f"{name}_at"
         elif steps[lanes.lane] == 1:
-            wide = min(places.wide(p), 2)
+            wide = 1 if self.form.product.type.shape[self.line] % 2 else min(places.wide(p), 2)
             at = f"{places.array(p)} + {places.element(p)}"
             left = f"{self.lines} - {places.letters[lanes.lane]}"
-            keys.append(Text(f"const auto {name}_at = ge2_read<2, {wide}>({at}, {left});"))
+            read = f"ge2_read_pair<{wide}>({at}, {left})"
+            pairs.append(Pair(name, f"ge2_some<{stored}, 2>", read, p.var.type.dtype.itemsize))
             said.packs[p] = f"{name}_at.at[v]"
         else:
             letter = places.letters[lanes.lane]
@@ -319,6 +347,7 @@ def strides_of(form: Form, row: int, line: int) -> list[int]:
 LINE: Final = 128  # bytes of a row of a tile, which is the pattern of its swizzle
 LOG2E: Final = 1.4426950408889634
 NAMES: Final = ("q", "k", "v", "y")  # of operands
+SPARE: Final = 40  # registers of a thread for places, phases and what statements compute
 
 
 @final
@@ -350,6 +379,7 @@ class AttentionView:
     whole: Statements
     drop: Statements | None
     wide: tuple[int, ...] = ()
+    ahead: bool = False
 
 
 class Forward(ABC):
@@ -493,6 +523,13 @@ class AttentionWgmma(Forward):
         """The place of the barriers in shared memory, behind all tiles."""
         return (1 if self.in_place else 2) * self.lines + 2 * self.tile.stages * self.block
 
+    @property
+    def reads_ahead(self) -> bool:
+        """True if pairs of a block find registers beside its products, the last weights and the result."""
+        pairs = sum(2 * p.bytes for p in self.edge.pairs) // 4 * self.tile.keys // 4
+        others = self.tile.keys // 2 + self.tile.keys // 4 + self.tiling.columns // 2
+        return 0 < pairs <= self.tile.registers[1] - others - SPARE
+
     def kernels(self) -> Kernels:
         """Returns what clears the counter of tiles, and the kernel."""
         words = Argument(
@@ -501,7 +538,8 @@ class AttentionWgmma(Forward):
         return Kernels((cleared(words, 1, 32), self.kernel(words)), (8,))
 
     def kernel(self, words: Argument) -> CudaKernel:
-        view, tile, at = self.view(*self.tile.registers), self.tile, self.lines
+        tile, at = self.tile, self.lines
+        view = replace(self.view(*tile.registers), ahead=self.reads_ahead)
         fixed = (
             Fixed("GROUPS", tile.groups, "warp groups, of 64 queries each"),
             Fixed("PLANES", self.tiling.planes, "tiles of 64 features side by side"),
@@ -541,21 +579,6 @@ class AttentionWgmma(Forward):
         role = "result" if n == 3 else "array"
         self.arguments[name] = Argument(declared, role, (self.operands[n], tiles))
         return tuple(p for _, step, p in reversed(pairs) if step)
-
-
-def steps_of(
-    tiling: Tiling, n: int, name: str, names: Sequence[str]
-) -> tuple[tuple[str, ...], dict[str, Argument]]:
-    """Returns what is added to the address of an operand for the places along axes of batches, and
-    the sizes in it and from row to row.
-    """
-    found, sizes = list[str](), dict[str, Argument]()
-    for i, (b, place) in enumerate(zip(tiling.batches, names, strict=True)):
-        if b.strides[n]:
-            found.append(f"{place} * {name}_{i}")
-            sizes[f"{name}_{i}"] = Argument(f"int64_t {name}_{i}", "size", b.strides[n])
-    sizes[f"{name}_step"] = Argument(f"int {name}_step", "size", tiling.rows[n])
-    return tuple(found), sizes
 
 
 def batch_places(tiling: Tiling) -> tuple[list[str], list[Text], dict[str, Argument]]:

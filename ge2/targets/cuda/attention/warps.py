@@ -21,7 +21,6 @@ from ge2.targets.cuda.attention import (
     AttentionView,
     Forward,
     Statements,
-    steps_of,
 )
 from ge2.targets.cuda.attention.backward import Backward, Four, Left, Part, Total, of_first
 from ge2.targets.cuda.emit import CudaKernel, Fixed
@@ -69,6 +68,21 @@ class MergeView:
     y_at: str
     cast: str
     logs: bool
+
+
+def steps_of(
+    tiling: Tiling, n: int, name: str, names: Sequence[str]
+) -> tuple[tuple[str, ...], dict[str, Argument]]:
+    """Returns what is added to the address of an operand for the places along axes of batches, and
+    the sizes in it and from row to row.
+    """
+    found, sizes = list[str](), dict[str, Argument]()
+    for i, (b, place) in enumerate(zip(tiling.batches, names, strict=True)):
+        if b.strides[n]:
+            found.append(f"{place} * {name}_{i}")
+            sizes[f"{name}_{i}"] = Argument(f"int64_t {name}_{i}", "size", b.strides[n])
+    sizes[f"{name}_step"] = Argument(f"int {name}_step", "size", tiling.rows[n])
+    return tuple(found), sizes
 
 
 def is_shared(batch: Batch) -> bool:

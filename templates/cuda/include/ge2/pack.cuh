@@ -32,6 +32,20 @@ GE2_FN ge2_some<T, N> ge2_read(const T *x, int64_t left = N, int64_t at = 0) {
     return found;
 }
 
+/* x[0] and x[1], of which `left` are there, others are 0; at a multiple of two elements, of which both are there or none.
+ * No branch stands between several such reads, so that they are under way at once. */
+template <int WIDE, class T>
+GE2_FN ge2_some<T, 2> ge2_read_pair(const T *x, int left) {
+    ge2_some<T, 2> found = {};
+    if (WIDE == 2) {
+        if (left > 0) found = *(const ge2_some<T, 2> *)x;
+    } else {
+        if (left > 0) found.at[0] = x[0];
+        if (left > 1) found.at[1] = x[1];
+    }
+    return found;
+}
+
 /* x[0] ... x[WIDE - 1], by one access, as the elements of a thread from AT on: where they are needed, else 0. */
 template <int WIDE, int AT, class T, int N>
 GE2_FN void ge2_read_part(ge2_some<T, N> &to, const T *x, bool needed = true, int64_t left = WIDE) {
