@@ -34,6 +34,13 @@ class View(Lowering):
     """No kernel: the reader indexes through it."""
 
 
+def place_along(shape: Dims, axis: int, n: int) -> Slice:
+    """The slice of a place along an axis, which stays, with size 1."""
+    start = tuple(n if a == axis else 0 for a in range(len(shape)))
+    stop = tuple(n + 1 if a == axis else size for a, size in enumerate(shape))
+    return Slice(start, stop, (1,) * len(shape))
+
+
 def inverse(order: Dims) -> Dims:
     return tuple(order.index(i) for i in range(len(order)))
 

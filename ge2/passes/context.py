@@ -236,6 +236,9 @@ class ProductsToSums:
     columns: int = 4  # that are multiplied one by one, at most, by a matrix that is
     large: int = 1 << 18  # of so many elements, and in sums of
     terms: int = 64  # so many terms, at least
+    rows: int = (
+        1024  # of a matrix, at least, that read columns one by one where these lie by themselves
+    )
 
 
 @final

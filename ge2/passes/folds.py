@@ -30,7 +30,7 @@ from ge2.ops.index import Gather
 from ge2.ops.pointlike import Pointlike
 from ge2.ops.random import Draw
 from ge2.ops.reduce import Reduce, ReduceDeviations, ReduceMax, ReduceSum, ReduceSumExp, kept
-from ge2.ops.shape import BroadcastInDim, Concatenate, Reshape, Slice
+from ge2.ops.shape import BroadcastInDim, Concatenate, Reshape, place_along
 from ge2.passes.context import NOTHING, Context, Fusion, ShortSums
 
 Makers = Mapping[Atom, Eqn]
@@ -444,9 +444,7 @@ class Parts:
         shape = x.type.shape
         rest = (*shape[:axis], *shape[axis + 1 :])
         if e is None:
-            start = tuple(k if n == axis else 0 for n in range(len(shape)))
-            stop = tuple(k + 1 if n == axis else size for n, size in enumerate(shape))
-            return self.add(Reshape(rest), self.add(Slice(start, stop, (1,) * len(shape)), x))
+            return self.add(Reshape(rest), self.add(place_along(shape, axis, k), x))
         if not isinstance(e.op, BroadcastInDim):
             return self.add(e.op, *(self.term(a, axis, k) for a in e.inputs))
         (y,), dims = e.inputs, [d - (d > axis) for d in e.op.dims if d != axis]

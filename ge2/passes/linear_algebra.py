@@ -29,9 +29,9 @@ from ge2.ops.shape import (
     Concatenate,
     Iota,
     Reshape,
-    Slice,
     Transpose,
     inverse,
+    place_along,
 )
 from ge2.passes.context import NOTHING, Context, ProductsToSums, TinyProducts
 from ge2.passes.simplify import Sweep
@@ -111,15 +111,17 @@ def column_by_column(eqn: Eqn, tuning: ProductsToSums) -> list[Eqn]:
         return [eqn]
     if types[1 - few].size < tuning.large or dtypes not in ({FLOAT32}, {FLOAT64}):
         return [eqn]
-    eqns, parts, x, (axis,) = list[Eqn](), list[Atom](), eqn.inputs[few], free[few]
-    for n in range(counts[few]):
-        bounds = [(n, n + 1) if i == axis else (0, m) for i, m in enumerate(types[few].shape)]
-        start, stop = zip(*bounds, strict=True)
-        column = applied(eqns, Slice(start, stop, (1,) * len(bounds)), x, source=eqn.source)
-        both = (eqn.inputs[0], column) if few else (column, eqn.inputs[1])
-        parts.append(applied(eqns, op, *both, source=eqn.source))
-    join = Concatenate(len(free[0]) if few else 0)
-    return [*eqns, Eqn(join, tuple(parts), eqn.outs, eqn.source)]
+    eqns, x, (axis,) = list[Eqn](), eqn.inputs[few], free[few]
+    made = partial(applied, eqns, source=eqn.source)
+    columns = [made(place_along(x.type.shape, axis, n), x) for n in range(counts[few])]
+    if axis and types[1 - few].size >= tuning.rows * terms:  # so many read them one by one
+        shape = columns[0].type.shape
+        lines = [made(Reshape((1, *shape[:axis], *shape[axis + 1 :])), c) for c in columns]
+        stored = made(Barrier(), made(Concatenate(0), *lines))
+        lines = [made(place_along(stored.type.shape, 0, n), stored) for n in range(len(columns))]
+        columns = [made(Reshape(shape), line) for line in lines]
+    parts = [made(op, eqn.inputs[0], c) if few else made(op, c, eqn.inputs[1]) for c in columns]
+    return [*eqns, Eqn(Concatenate(len(free[0]) * few), tuple(parts), eqn.outs, eqn.source)]
 
 
 @final
@@ -350,9 +352,7 @@ def by_terms(eqn: Eqn) -> list[Eqn]:
 
     def term(x: Atom, axis: int, k: int, dims: Iterable[int]) -> Var:
         shape = x.type.shape
-        start = tuple(k if n == axis else 0 for n in range(len(shape)))
-        stop = tuple(k + 1 if n == axis else size for n, size in enumerate(shape))
-        line = add(Slice(start, stop, (1,) * len(shape)), x)
+        line = add(place_along(shape, axis, k), x)
         line = add(Reshape((*shape[:axis], *shape[axis + 1 :])), line)
         return add(BroadcastInDim(out.type.shape, tuple(dims)), line)
 

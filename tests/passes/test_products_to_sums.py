@@ -230,3 +230,19 @@ def test_what_is_no_few_columns_of_a_large_matrix(
 ) -> None:
     large = Context(tuning=TUNING.__class__(products_to_sums=ProductsToSums(large=1 << 12)))
     assert "dot_general" in names(same("ij,jk->ik", shapes, dtype, large))
+
+
+@pytest.mark.parametrize(
+    ("spec", "shapes", "stored"),
+    [
+        ("ij,jk->ik", ((2048, 200), (200, 3)), True),
+        ("ji,kj->ki", ((200, 2048), (3, 200)), False),  # columns lie one after another
+        ("ij,jk->ik", ((512, 600), (600, 4)), False),  # few rows read them
+    ],
+)
+def test_columns_that_many_rows_read_lie_by_themselves(
+    spec: str, shapes: tuple[tuple[int, ...], ...], stored: bool
+) -> None:
+    """Threads beside each other would read them far apart, for each row."""
+    found = same(spec, shapes, "f4", Context())
+    assert ("barrier" in names(found)) is stored
