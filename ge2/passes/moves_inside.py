@@ -30,17 +30,8 @@ import numpy as np
 from ge2.base.arrays import HALF
 from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Op, Var, makers_of, without_dead_code
 from ge2.ops.elementwise import ADD, SUB, WHERE, ConvertElementType
-from ge2.ops.graphs.region import (
-    Along,
-    InRuns,
-    Region,
-    Run,
-    is_loop,
-    readers_of,
-    seen_axes,
-    spread,
-    together,
-)
+from ge2.ops.graphs import Along, InRuns, Run, seen_axes, spread, together
+from ge2.ops.graphs.region import Region, is_loop, readers_of
 from ge2.ops.index import UpdateSlice
 from ge2.ops.pointlike import Pointlike
 from ge2.ops.random import Draw

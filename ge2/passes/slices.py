@@ -11,6 +11,7 @@ from typing import final
 
 from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Op, Var, applied, makers_of, without_dead_code
 from ge2.ops.elementwise import ADD, MUL
+from ge2.ops.graphs import stored_rolls
 from ge2.ops.graphs.region import Region, is_repeated, readers_of
 from ge2.ops.index import Gather, Indexed
 from ge2.ops.pointlike import Pointlike
@@ -66,6 +67,7 @@ def slices_first(graph: Graph, context: Context = NOTHING) -> Graph:
         return isinstance(op, Concatenate | Pad) or (isinstance(op, Pointlike) and moves(y))
 
     padded, worked = sums_of_pads(graph), worked_on(graph)
+    whole = {x for x, _ in stored_rolls(graph, fusible).values()}
 
     @cache
     def windows() -> Windows:
@@ -73,6 +75,8 @@ def slices_first(graph: Graph, context: Context = NOTHING) -> Graph:
 
     def may(eqn: Eqn, parts: Parts) -> bool:
         (y,) = eqn.outs
+        if y in whole:  # its kernel writes it where its elements belong
+            return False
         if isinstance(eqn.op, Reshape):
             return all(slice_before_reshape(eqn, op) for op in parts)
         if y not in worked or is_little(y, parts):
@@ -376,17 +380,13 @@ def slice_within(eqn: Eqn, op: Slice, x: Atom) -> Slice | None:
 
 def counted(iota: Iota, op: Slice, out: Var, eqn: Eqn) -> list[Eqn]:
     """A slice of 0, 1, ... along an axis: the numbers `start + step * i`."""
-    t, axis = out.type, iota.axis
-    lines = Iota(t.shape, axis, iota.dtype)
-    if (op.start[axis], op.step[axis]) == (0, 1):
-        return [Eqn(lines, (), (out,), eqn.source)]
-    start, step = (Literal.of(iota.dtype.type(n[axis])) for n in (op.start, op.step))
-    numbers, steps = Var(t), Var(t)
-    return [
-        Eqn(lines, (), (numbers,), eqn.source),
-        Eqn(MUL, (numbers, step), (steps,), eqn.source),
-        Eqn(ADD, (steps, start), (out,), eqn.source),
-    ]
+    made, axis = list[Eqn](), iota.axis
+    lines = applied(made, Iota(out.type.shape, axis, iota.dtype), source=eqn.source)
+    if (op.start[axis], op.step[axis]) != (0, 1):
+        start, step = (Literal.of(iota.dtype.type(n[axis])) for n in (op.start, op.step))
+        steps = applied(made, MUL, lines, step, source=eqn.source)
+        applied(made, ADD, steps, start, source=eqn.source)
+    return [*made[:-1], replace(made[-1], outs=(out,))]
 
 
 def sliced_work(eqn: Eqn, op: Slice, inputs: tuple[Atom, ...], out: Var) -> list[Eqn]:
@@ -433,9 +433,8 @@ def rebuilt(
             if same[eqn.outs[0]] is not eqn.outs[0]:
                 continue
         elif not gone.intersection(eqn.outs):
-            made.append(
-                Eqn(eqn.op, tuple(same.get(a, a) for a in eqn.inputs), eqn.outs, eqn.source)
-            )
+            inputs = tuple(same.get(a, a) for a in eqn.inputs)
+            made.append(Eqn(eqn.op, inputs, eqn.outs, eqn.source))
         for y in eqn.outs:
             cut(y, eqn)
     outputs = tuple(same.get(a, a) for a in graph.outputs)
@@ -524,11 +523,11 @@ class Sweep:
         if x not in self.sliced:
             eqn, readers = self.makers.get(x), self.readers.get(x, [])
             moves = eqn is not None and is_join(eqn) and x not in self.results
-            self.sliced[x] = moves and all(
-                isinstance(e.op, Slice) or (is_join(e) and self.is_sliced(e.outs[0]))
-                for e in readers
-            )
+            self.sliced[x] = moves and all(map(self.slices, readers))
         return self.sliced[x]
+
+    def slices(self, e: Eqn) -> bool:
+        return isinstance(e.op, Slice) or (is_join(e) and self.is_sliced(e.outs[0]))
 
     def rewritten(self, eqn: Eqn) -> Iterator[Eqn]:
         if not self.is_found(eqn):

@@ -28,7 +28,8 @@ from ge2.ir import (
 )
 from ge2.ops.dot import DotGeneral
 from ge2.ops.elementwise import ADD, MAX, MIN, MUL, ConvertElementType
-from ge2.ops.graphs.region import Windows, readers_of
+from ge2.ops.graphs import Windows
+from ge2.ops.graphs.region import readers_of
 from ge2.ops.index import Gather
 from ge2.ops.pointlike import Pointlike
 from ge2.ops.random import Draw
