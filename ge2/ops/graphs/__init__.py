@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, NamedTuple, final
 
 import numpy as np
@@ -14,7 +15,8 @@ from ge2.base.errors import TypeRuleError
 from ge2.base.record import record
 from ge2.ir import ArrayType, Atom, Dims, Eqn, Graph, Op, Var
 from ge2.ir.graph import FREE
-from ge2.ops.shape import BroadcastInDim, Concatenate, Slice, View
+from ge2.ops.index import UpdateSlice
+from ge2.ops.shape import BroadcastInDim, Concatenate, Pad, Slice, View
 
 Runs = tuple[tuple[int, int, int], ...]
 
@@ -202,6 +204,56 @@ def seen_axes(eqn: Eqn, axes: tuple[Along, ...]) -> tuple[Along, ...]:
     rest = iter([d for d, n in enumerate(y.type.shape) if n != 1])
     one = Along(-1, (Run(0, 1, 0, 0),))
     return tuple(one if n == 1 else axes[next(rest)] for n in x.type.shape)
+
+
+# -------- Arrays that are parts of others: slices, joins, pads and updates.
+
+
+def is_move(eqn: Eqn) -> bool:
+    """True of what puts arrays at places of another."""
+    op = eqn.op
+    if not eqn.outs or not eqn.outs[0].type.size or eqn.outs[0].type.weak:
+        return False
+    if isinstance(op, Pad):
+        return not any(op.inner)
+    if isinstance(op, UpdateSlice):
+        return set(op.step) <= {1}
+    return isinstance(op, Concatenate)
+
+
+def is_part(eqn: Eqn) -> bool:
+    return isinstance(eqn.op, Slice) and set(eqn.op.step) <= {1}
+
+
+def is_join(eqn: Eqn) -> bool:
+    op = eqn.op
+    plain = bool(eqn.outs) and bool(eqn.outs[0].type.size) and not eqn.outs[0].type.weak
+    return plain and (isinstance(op, Concatenate) or (isinstance(op, Pad) and not any(op.inner)))
+
+
+def is_number(eqn: Eqn) -> bool:
+    """True of a number that is repeated."""
+    return isinstance(eqn.op, BroadcastInDim) and not eqn.op.dims
+
+
+def lows(eqn: Eqn, y: Atom, ndim: int) -> list[Dims]:
+    """The places at which the first element of an operand lies in what it is part of."""
+    op, none = eqn.op, (0,) * ndim
+    if is_part(eqn):
+        return [less(none, op.start)]  # type: ignore[attr-defined]
+    if isinstance(op, Pad):
+        return [op.low]
+    if isinstance(op, UpdateSlice):
+        return [at for a, at in zip(eqn.inputs, (none, op.start), strict=True) if a is y]
+    if isinstance(op, Concatenate):
+        sizes = (a.type.shape[op.axis] for a in eqn.inputs)
+        begins = zip(eqn.inputs, accumulate(sizes, initial=0), strict=False)
+        return [(*none[: op.axis], n, *none[op.axis + 1 :]) for a, n in begins if a is y]
+    return [none]
+
+
+def less(a: Dims, b: Dims) -> Dims:
+    return tuple(n - m for n, m in zip(a, b, strict=True))
 
 
 # -------- Arrays that are rolled: joins of two slices, as `np.roll` leaves them along one axis after
