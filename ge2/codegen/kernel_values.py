@@ -15,7 +15,8 @@ import numpy as np
 from ge2.base.arrays import FLOAT32, HALF, INT64, accumulator
 from ge2.base.record import mutable, record
 from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Names, Op, Var, makers_of
-from ge2.ops.graphs.region import InRuns, Region, Runs
+from ge2.ops.graphs import InRuns, Rolled, Runs
+from ge2.ops.graphs.region import Region
 from ge2.ops.index import Gather
 from ge2.ops.random import Draw
 from ge2.ops.reduce import ArgReduce, Reduce, kept
@@ -241,6 +242,7 @@ def tiling(
 
 
 NONE = -1
+SUMS: Final = ("reduce_sum", "reduce_prod", "reduce_sum_exp", "reduce_deviations")
 
 
 @final
@@ -342,6 +344,8 @@ class Values:
     env: dict[Var, tuple[Held, Dims]] = field(default_factory=dict)  # with the axis of each axis
     loads: dict[tuple[object, Dims], Held] = field(default_factory=dict)
     where: dict[Var, Dims] = field(default_factory=dict)
+    # of results that are written elsewhere, the index along each axis along which they are
+    landing: dict[Var, tuple[Held, ...]] = field(default_factory=dict)
 
     @property
     def rank(self) -> int:
@@ -363,6 +367,8 @@ class Values:
                 self.pad(eqn, eqn.op, at)
             elif isinstance(eqn.op, InRuns):
                 self.in_runs(eqn, eqn.op, at)
+            elif isinstance(eqn.op, Rolled):
+                self.rolled(eqn, eqn.op, at)
             else:
                 self.pointwise(eqn, at)
         for n, step in enumerate(self.steps):
@@ -395,8 +401,7 @@ class Values:
     def pad(self, eqn: Eqn, op: Pad, at: Dims) -> None:
         """An array of the caller's, or a number, at its place in the space."""
         (y,), (x,) = eqn.outs, eqn.inputs
-        assert isinstance(x, Var)
-        assert not any(op.inner)
+        assert isinstance(x, Var) and not any(op.inner)
         number = self.env[x][0] if x in self.env else None
         source = number or self.load((("elsewhere", x), at), lambda: self.lying(x, at))
         sizes = zip(at, op.low, x.type.shape, y.type.shape, strict=True)
@@ -429,16 +434,24 @@ class Values:
         step.placed = Placed(x, along, tuple(low), (), tuple(places.items()))
         self.make(y, step)
 
+    def rolled(self, eqn: Eqn, op: Rolled, at: Dims) -> None:
+        """A result whose elements belong elsewhere than where the space has them."""
+        (y,), (x,) = eqn.outs, eqn.inputs
+        found = self.wide(self.read(x, at))
+        self.landing[y] = tuple(
+            self.load((runs, (at[d],)), lambda d=d, runs=runs: self.place(y, at[d], runs))
+            for d, runs in op.runs(y.type.shape)
+        )
+        self.make(y, Step(self.new(y, found.axes), [found], eqn))
+
     def place(self, y: Var, axis: int, runs: Runs) -> Held:
         """The index at each place along an axis."""
         # an index, or the place of an element that is made of it, may need 64 bits
         last = max(index for _, index, _ in runs) + self.region.space[axis]
         far = max(math.prod(self.region.space), last) >= 1 << 30
-        found = Held(
-            f"{safe(self.names[y])}_along_{axis}", (axis,), INT64 if far else np.dtype(np.int32)
-        )
-        step = Step(found, [], None, runs=runs)
-        self.steps.append(step)
+        dtype = INT64 if far else np.dtype(np.int32)
+        found = Held(f"{safe(self.names[y])}_along_{axis}", (axis,), dtype)
+        self.steps.append(Step(found, [], None, runs=runs))
         return found
 
     def lying(self, x: Var, at: Dims) -> Held:
@@ -456,18 +469,11 @@ class Values:
         (y,) = eqn.outs
         x = self.wide(self.read(eqn.inputs[0], at))
         over = {at[i] for i in folded_axes(eqn.op)} - {NONE}
-        counts = eqn.op.name in (
-            "reduce_sum",
-            "reduce_prod",
-            "reduce_sum_exp",
-            "reduce_deviations",
-        )  # others take no notice of repetition
+        counts = eqn.op.name in SUMS  # others take no notice of repetition
         repeated = tuple(sorted(over - set(x.axes))) if counts else ()
         axes = tuple(a for a in x.axes if a not in over)
-        self.make(
-            y,
-            Step(self.new(y, axes), [x], eqn, tuple(sorted(over & {*x.axes, *repeated})), repeated),
-        )
+        counted = tuple(sorted(over & {*x.axes, *repeated}))
+        self.make(y, Step(self.new(y, axes), [x], eqn, counted, repeated))
 
     def new(self, y: Var, axes: Dims) -> Held:
         return Held(safe(self.names[y]), axes, accumulator(y.type.dtype), var=y)
@@ -556,13 +562,8 @@ def aligned(name: str, var: Var, at: Dims, space: Dims) -> Param:
     if list(order) == real:
         return Param(name, var, axes, None, None if shape == wanted else wanted)
     full = (*(d for d in range(len(shape)) if d not in real), *order)
-    return Param(
-        name,
-        var,
-        axes,
-        full,
-        None if len(full) == rank and tuple(shape[d] for d in full) == wanted else wanted,
-    )
+    same = len(full) == rank and tuple(shape[d] for d in full) == wanted
+    return Param(name, var, axes, full, None if same else wanted)
 
 
 def form(axes: Dims, space: Sequence[int]) -> Dims:

@@ -17,7 +17,8 @@ from ge2.codegen.kernel_values import Held, Param, Tiling
 from ge2.codegen.text import Operand
 from ge2.ir import ArrayType, Dims, Eqn, Graph, Literal, Op, Var
 from ge2.ops.elementwise import ConvertElementType
-from ge2.ops.graphs.region import Region, Windows
+from ge2.ops.graphs import Windows
+from ge2.ops.graphs.region import Region
 from ge2.ops.index import Indexed, spans
 from ge2.ops.pointlike import Pointlike, Pointwise
 from ge2.ops.reduce import kept

@@ -492,7 +492,8 @@ def works_of(
             outs.append(param)
             # all of its own, where the value only repeats
             axes = frozenset(a for a in at if a >= 0)
-            works.append(Work("store", len(works), None, [y], None, axes, param=param))
+            there = values.landing.get(y.var, ())
+            works.append(Work("store", len(works), None, [y, *there], None, axes, param=param))
     return works, outs
 
 
@@ -523,6 +524,7 @@ def axes_of(
     used.update(*strides.values())
     axes = Axes({a: n for a, n in enumerate(region.space) if a in used}, steps, helds, strides)
     axes.apart = frozenset().union(*(each.apart for _, each in placed))
+    axes.apart |= {a for each in values.landing.values() for x in each for a in x.axes}
     axes.merge()
     axes.join_apart(short)
     for w in works:  # their axes may have been joined

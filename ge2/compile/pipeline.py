@@ -16,7 +16,7 @@ from typing import Final, final
 from ge2.base.config import config
 from ge2.base.record import record
 from ge2.compile.catalog import USER_KERNELS
-from ge2.compile.steps import constants_late, reads_first, results_together
+from ge2.compile.steps import constants_late, reads_first, results_together, rolled_results
 from ge2.compile.writes import checked_early, results_apart, views_first, with_copies, writes
 from ge2.ir import Graph
 from ge2.ops.attention.ops import has_attention
@@ -208,8 +208,9 @@ PIPELINES: Final[dict[str, tuple[Pass, ...]]] = {
         unpadded_updates, written_windows, same_axes, recompute, tiny_products, mirrored, short_sums, joined_products,
         shared_orders, roll, whole, stack, stack_all, products_outside, sums_after, deinterleave, scans_of_slices,
         slices_first, gated_products, join_scatters, sums_of_zeros, repeated_updates, products_to_sums, split_sums,
-        parts_done, fuse, split_live_ranges, contractions, indexed, drawn, resident, moves_inside, rows_inside,
-        small_turned, results_together, constants_late, reads_first, with_copies, results_apart, views_first,
+        parts_done, fuse, split_live_ranges, contractions, indexed, drawn, resident, rolled_results, moves_inside,
+        rows_inside, small_turned, results_together, constants_late, reads_first, with_copies, results_apart,
+        views_first,
     ),
 }
 
@@ -226,8 +227,8 @@ LIMITED: Final[dict[str, tuple[Pass, ...]]] = {
         sorted_reads, few_ranks, order_statistics, online_sums, narrow_operands, half_results, fp8_products,
         unpadded_updates, written_windows, tiny_products, mirrored, short_sums, shared_orders, whole, stack,
         deinterleave, scans_of_slices, slices_first, join_scatters, sums_of_zeros, repeated_updates,
-        products_to_sums, split_sums, parts_done, fuse, indexed, drawn, resident, moves_inside, rows_inside,
-        constants_late, reads_first, with_copies, views_first,
+        products_to_sums, split_sums, parts_done, fuse, indexed, drawn, resident, rolled_results,
+        moves_inside, rows_inside, constants_late, reads_first, with_copies, views_first,
     ),
 }
 # fmt: on

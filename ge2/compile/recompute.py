@@ -236,6 +236,9 @@ class Flat:
 
     def __init__(self, work: Recomputation) -> None:
         self.work, self.eqns = work, list[Eqn]()
+        self.tied = dict[
+            Var, dict[Var, Var]
+        ]()  # by what is made last, the names of what is tied to it
 
     def graph(self, given: Graph) -> Graph:
         for n, eqn in enumerate(self.work.eqns):
@@ -264,14 +267,18 @@ class Flat:
             self.eqns.append(Eqn(e.op, inputs, outs, e.source, e.choice))
 
     def barrier(self, env: dict[Atom, Atom], read: Sequence[Var], inputs: Sequence[Atom]) -> None:
-        """Ties what is read again to the last of what the region reads: no pass computes it sooner."""
+        """Ties what is read again to the last of what the region reads: no pass computes it sooner.
+        Regions for which that is one value have one name of each, as work on the same arrays has.
+        """
         given = dict.fromkeys(as_var(env[v]) for v in read)
         last = self.latest(inputs)
-        tied = [*given, *([last] if last not in given else [])]
-        outs = tuple(Var(v.type) for v in tied)
-        self.eqns.append(Eqn(Barrier(), tuple(tied), outs))
-        after = dict(zip(tied, outs, strict=True))
-        env.update({v: after[as_var(a)] for v, a in env.items() if a in given})
+        known = self.tied.setdefault(last, {})
+        if new := [v for v in given if v not in known]:
+            tied = [*new, *([last] if last not in new else [])]
+            outs = tuple(Var(v.type) for v in tied)
+            self.eqns.append(Eqn(Barrier(), tuple(tied), outs))
+            known.update(zip(new, outs, strict=False))
+        env.update({v: known[as_var(a)] for v, a in env.items() if a in given})
 
     def latest(self, inputs: Sequence[Atom]) -> Var:
         """The value that is made last; for what a product makes, what it reads: with another

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, final
 
 from ge2.choice.choose import Choice
 from ge2.choice.problem import Family, Problem
-from ge2.codegen.kernel_values import Blocks
+from ge2.codegen.kernel_values import NONE, Blocks
 from ge2.codegen.layout import Layout, plain, reshaped
 from ge2.compile.catalog import catalog_of, select
 from ge2.compile.writes import is_view
-from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Op, Var, makers_of
+from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Op, Var, makers_of, without_dead_code
 from ge2.ops.dot import DotGeneral
+from ge2.ops.graphs import InRuns, Rolled, Windows, stored_rolls
 from ge2.ops.graphs.contraction import ProductSteps, is_contraction, steps_of
-from ge2.ops.graphs.region import InRuns, Region, Windows, is_loop, readers_of
+from ge2.ops.graphs.region import Region, is_loop, readers_of
 from ge2.ops.index import Gather
 from ge2.ops.reduce import Reduce
 from ge2.ops.shape import BroadcastInDim, Concatenate, Iota, Pad, Reshape, Transpose
@@ -195,8 +197,8 @@ def in_place(eqn: Eqn, i: int, x: Var, target: str, tuning: Blocks) -> bool:
     orientation = None
     for e, at in zip(op.graph.eqns, op.axes, strict=True):
         if out in e.outs:
-            if len(at) != len(e.outs[0].type.shape):
-                return False  # a reduction
+            if len(at) != len(e.outs[0].type.shape) or isinstance(e.op, Rolled):
+                return False  # a reduction, or elements that belong elsewhere
             orientation = at
     for e, at in zip(op.graph.eqns, op.axes, strict=True):
         elsewhere = e.op.is_view or isinstance(e.op, Gather | Pad | InRuns)
@@ -420,6 +422,76 @@ def likeness(e: Eqn) -> Hashable:
     assert isinstance(e.op, Region)
     types = (*(a.type for a in e.inputs), *(v.type for v in e.outs))
     return e.op.kind, len(e.op.graph.eqns), tuple([(t.dtype, t.ndim) for t in types])
+
+
+# -------- Results of elementwise work that are rolled are written where their elements belong.
+# y = region x; z = concatenate y[5:] y[:5] -> z = region (rolled[shifts=(n - 5,)] x)
+# Else a kernel writes an array, and two more copy its parts; or each part is computed by a kernel of its own.
+
+
+def rolled_results(graph: Graph, context: Context = NOTHING) -> Graph:
+    """The graph whose regions write results that are rolled, and stored, where their elements belong;
+    what is rolled along several axes is one copy else.
+    """
+    found = stored_rolls(graph, lambda e: is_loop(e.op))
+    wanted = dict[Var, list[tuple[Var, Dims]]]()
+    for y, (x, shifts) in found.items():
+        wanted.setdefault(x, []).append((y, shifts))
+    eqns, done = list[Eqn](), set[Var]()
+    for e in graph.eqns if found else ():
+        for x in e.outs:
+            new = rolling(e, x, wanted[x], context.tuning.results) if x in wanted else None
+            if new is not None:
+                e = new
+                done.update(y for y, _ in wanted[x])
+        if e.outs and e.outs[0] in found and isinstance(e.op, Concatenate):
+            x, shifts = found[e.outs[0]]
+            if e.outs[0] in done:
+                continue
+            e = copy_rolled(e, x, shifts) if sum(map(bool, shifts)) > 1 else e
+        eqns.append(e)
+    if not found:
+        return graph
+    graph = without_dead_code(replace(graph, eqns=tuple(eqns)))
+    read = {a for e in graph.eqns for a in e.inputs} | {*graph.outputs}
+    made = (only_read(e, read) if not done.isdisjoint(e.outs) else e for e in graph.eqns)
+    return replace(graph, eqns=tuple(made))
+
+
+def only_read(eqn: Eqn, read: Collection[Atom]) -> Eqn:
+    """A region without results that nobody reads, which are values of others that it makes."""
+    op, kept = eqn.op, [n for n, v in enumerate(eqn.outs) if v in read]
+    assert isinstance(op, Region)
+    graph = replace(op.graph, outputs=tuple(op.graph.outputs[n] for n in kept))
+    return replace(eqn, op=replace(op, graph=graph), outs=tuple(eqn.outs[n] for n in kept))
+
+
+def rolling(eqn: Eqn, x: Var, wanted: Sequence[tuple[Var, Dims]], tuning: Results) -> Eqn | None:
+    """A region that makes its result `x` rolled, too; None of what is made otherwise, or is left of so
+    many elements that blocks may share them.
+    """
+    op = eqn.op
+    if not is_loop(op) or tuning.folded * x.type.size < math.prod(op.space):
+        return None
+    graph, inner = op.graph, op.graph.outputs[eqn.outs.index(x)]
+    made = zip(graph.eqns, op.axes, strict=True)
+    at = next((at for e, at in made if inner in e.outs and not isinstance(e.op, Rolled)), ())
+    if len(at) != x.type.ndim:
+        return None
+    more = [Eqn(Rolled(by), (inner,), (Var(y.type),), eqn.source) for y, by in wanted]
+    results = (*graph.outputs, *(v for e in more for v in e.outs))
+    graph = replace(graph, eqns=(*graph.eqns, *more), outputs=results)
+    region = replace(op, axes=(*op.axes, *[at] * len(more)), graph=graph)
+    return replace(eqn, op=region, outs=(*eqn.outs, *(y for y, _ in wanted)), choice=None)
+
+
+def copy_rolled(eqn: Eqn, x: Var, shifts: Dims) -> Eqn:
+    """The copy of an array whose elements are elsewhere along several axes."""
+    shape = x.type.shape
+    at = tuple(NONE if n == 1 else d for d, n in enumerate(shape))
+    made = Eqn(Rolled(shifts), (given := Var(x.type),), (Var(eqn.outs[0].type),), eqn.source)
+    region = Region("pointwise", shape, (at,), Graph((given,), (made,), made.outs))
+    return replace(eqn, op=region, inputs=(x,))
 
 
 # -------- An array of constants is made right before it is read for the first time.

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import accumulate, pairwise
+from operator import mul
 from typing import Any, final
 
 import numpy as np
@@ -210,6 +212,86 @@ class Rev(Unary):
 
     def batch(self, xs: Values, axes: Axes, size: int) -> Batched:
         return (front(xs[0], axes[0]).reversed_along(tuple(a + 1 for a in self.axes)),), (0,)
+
+
+def slice_before_reshape(op: Slice, before: Dims, after: Dims) -> Slice | None:
+    """The slice of an array with the elements of a slice `op` of its reshape, in their order; None if
+    there is none.
+
+    >>> slice_before_reshape(Slice((0, 1, 0), (8, 2, 4), (1, 1, 1)), (8, 12), (8, 3, 4))
+    Slice(start=(0, 4), stop=(8, 8), step=(1, 1))
+    >>> slice_before_reshape(Slice((8,), (20,), (1,)), (8, 4), (32,))
+    Slice(start=(2, 0), stop=(5, 4), step=(1, 1))
+    """
+    if 0 in before:
+        return None
+    behind, first, runs = (
+        1,
+        0,
+        list[tuple[int, int]](),
+    )  # runs: how many elements, and how far apart
+    for n, start, stop, step in reversed([*zip(after, op.start, op.stop, op.step, strict=True)]):
+        count, apart = -((start - stop) // step), step * behind
+        first, behind = first + start * behind, behind * n
+        if runs and runs[-1][0] * runs[-1][1] == apart:
+            runs[-1] = runs[-1][0] * count, runs[-1][1]
+        elif count != 1:
+            runs.append((count, apart))
+    return slice_of_runs(runs, first, before)
+
+
+def slice_of_runs(runs: list[tuple[int, int]], first: int, shape: Dims) -> Slice | None:
+    """The slice of an array of a shape that has such runs of elements, the innermost first."""
+    cut, behind = list[tuple[int, int, int]](), 1
+    for n in reversed(shape):
+        start = first // behind % n
+        count, apart = runs[0] if runs else (1, 0)
+        step, rest = divmod(apart, behind)
+        if count == 1 or step >= n:
+            cut.append((start, start + 1, 1))
+        elif rest or not step:
+            return None
+        elif start + (count - 1) * step < n:
+            cut.append((start, start + (count - 1) * step + 1, step))
+            runs = runs[1:]
+        else:  # the axis has as many in each line, and the next one has the lines
+            here, left = divmod(n, step)
+            if left or start >= step or count % here:
+                return None
+            cut.append((start, start + (here - 1) * step + 1, step))
+            runs = [(count // here, behind * n), *runs[1:]]
+        behind *= n
+    left_over = runs or first >= behind
+    return None if left_over else Slice(*zip(*reversed(cut), strict=True)) if cut else None
+
+
+def blocks(x: Dims, y: Dims) -> Iterator[tuple[Dims, Dims]]:
+    """The axes of two shapes that have the same elements, as few at a time as may be.
+
+    >>> list(blocks((8, 512, 64, 64), (8, 32, 65536)))
+    [((0,), (0,)), ((1, 2, 3), (1, 2))]
+    """
+    # of each shape: after how many elements an axis ends
+    ends = [dict[int, int](), dict[int, int]()]
+    for shape, found in zip((x, y), ends, strict=True):
+        for d, n in enumerate(accumulate(shape, mul)):
+            if shape[d] != 1:
+                found[n] = d
+    before = (-1, -1)
+    for n in ends[0]:
+        if n in ends[1]:
+            after = ends[0][n], ends[1][n]
+            a, b = (
+                tuple(d for d in range(i + 1, j + 1) if shape[d] != 1)
+                for shape, i, j in zip((x, y), before, after, strict=True)
+            )
+            yield a, b
+            before = after
+
+
+def factors(n: int, cuts: Iterable[int]) -> Dims:
+    """The sizes that an axis is cut into; `cuts`: the elements behind each cut."""
+    return tuple(a // b for a, b in pairwise([n, *sorted(cuts, reverse=True), 1])) if cuts else (n,)
 
 
 @final

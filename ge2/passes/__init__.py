@@ -6,9 +6,9 @@ from collections.abc import Callable
 from ge2.ir import Op
 from ge2.ops import KNOWN
 from ge2.ops.elementwise import MultiplyAdd
+from ge2.ops.graphs import Windows as Windows
 from ge2.ops.graphs.loops import RepeatLoop as RepeatLoop
 from ge2.ops.graphs.region import Region as Region
-from ge2.ops.graphs.region import Windows as Windows
 from ge2.ops.index import RowSums as RowSums
 from ge2.ops.index import SumsInOrder as SumsInOrder
 from ge2.ops.index import UpdateOrder as UpdateOrder

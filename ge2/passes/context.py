@@ -86,6 +86,9 @@ class Results:
     few: int = 4  # for which the order stays
     small: int = 1 << 18  # bytes of all values of one that may be the last of the program
     waiting: int = 1 << 25  # bytes of values that wait for the last of a group
+    # elements that are folded into one that is written elsewhere than its place, at most: no other
+    # kernel does that with sums of parts
+    folded: int = 32
 
 
 @final

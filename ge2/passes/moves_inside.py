@@ -23,6 +23,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from operator import add
 from typing import Final, final
 
 import numpy as np
@@ -30,17 +31,19 @@ import numpy as np
 from ge2.base.arrays import HALF
 from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Op, Var, makers_of, without_dead_code
 from ge2.ops.elementwise import ADD, SUB, WHERE, ConvertElementType
-from ge2.ops.graphs.region import (
+from ge2.ops.graphs import (
     Along,
     InRuns,
-    Region,
     Run,
-    is_loop,
-    readers_of,
+    is_move,
+    is_part,
+    less,
+    lows,
     seen_axes,
     spread,
     together,
 )
+from ge2.ops.graphs.region import Region, is_loop, readers_of
 from ge2.ops.index import UpdateSlice
 from ge2.ops.pointlike import Pointlike
 from ge2.ops.random import Draw
@@ -123,22 +126,6 @@ def without_reshapes(eqn: Eqn, before: list[Eqn]) -> Eqn:
     return replace(eqn, op=made, inputs=tuple(names.get(x, outer[x]) for x in inner))
 
 
-def is_move(eqn: Eqn) -> bool:
-    """True of what puts arrays at places of another."""
-    op = eqn.op
-    if not eqn.outs or not eqn.outs[0].type.size or eqn.outs[0].type.weak:
-        return False
-    if isinstance(op, Pad):
-        return not any(op.inner)
-    if isinstance(op, UpdateSlice):
-        return set(op.step) <= {1}
-    return isinstance(op, Concatenate)
-
-
-def is_part(eqn: Eqn) -> bool:
-    return isinstance(eqn.op, Slice) and set(eqn.op.step) <= {1}
-
-
 def is_plain(eqn: Eqn) -> bool:
     """True of elementwise work whose arrays all have its shape, or repeat along axes of it."""
     op = eqn.op
@@ -192,7 +179,7 @@ class Sweep:
         self.reads.update(graph.outputs)
         self.results = frozenset(graph.outputs)
         self.inside: set[Atom] = set()
-        self.times: dict[Atom | None, int] = {}  # in how many places a kernel reads a move
+        self.at: dict[Atom, set[tuple[Atom, Dims]]] = {}  # the places of a move in who reads it
         self.depth: dict[Atom | None, int] = {}  # how many moves of moves it is part of
         self.own: set[Atom] = set()  # moves that are regions of their own
         for eqn in reversed([e for e in graph.eqns if is_move(e)]):
@@ -208,7 +195,7 @@ class Sweep:
         few = found is not None and 0 < len(set(map(id, found))) <= tuning.readers
         if found is not None and few and deep <= tuning.deep:
             self.inside.add(y)
-            self.times[y] = sum(self.times.get(self.taker(e), 1) for e in found)
+            self.at[y] = self.places(y)
             self.depth[y] = deep
         elif self.pays(eqn):
             self.own.add(y)
@@ -339,8 +326,21 @@ class Sweep:
     def few_times(self, eqn: Eqn) -> bool:
         """True if what a region computes is computed once, or takes no longer than to read it."""
         assert isinstance(eqn.op, Region)
-        times = self.times.get(self.taker(eqn), 1)
+        times = max(len(self.at.get(self.taker(eqn) or eqn.outs[0], ())), 1)
         return times == 1 or times * len(eqn.op.graph.eqns) <= self.tuning.again
+
+    def places(self, y: Atom) -> set[tuple[Atom, Dims]]:
+        """The results for which a value is read, and where its first element lies in each."""
+        found = set[tuple[Atom, Dims]]()
+        for e in self.readers.get(y, ()):
+            out = e.outs[0]
+            if is_loop(e.op) and self.taker(e) is None:
+                found.add((out, (0,) * y.type.ndim))
+                continue
+            own = {(out, (0,) * out.type.ndim)} if out in self.own else None
+            for root, at in own or self.at.get(out) or self.places(out):
+                found.update((root, tuple(map(add, at, low))) for low in lows(e, y, len(at)))
+        return found
 
     def taker(self, eqn: Eqn) -> Atom | None:
         """The move that an equation is, or whose parts alone it makes."""
@@ -593,7 +593,3 @@ class Inside:
         else:
             x = self.given_as(x)
         return self.made(BroadcastInDim(shape, op.dims), (x,), at)
-
-
-def less(a: Dims, b: Dims) -> Dims:
-    return tuple(n - m for n, m in zip(a, b, strict=True))

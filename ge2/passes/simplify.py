@@ -392,36 +392,6 @@ def part_of_join(sweep: Sweep, op: Any, inputs: Sequence[Atom], out: ArrayType) 
     return None
 
 
-def slice_before_reshape(eqn: Eqn, op: Slice) -> Slice | None:
-    """The slice of a reshape's operand that holds the elements of a slice `op` of its result.
-
-    The reshape splits one axis into two, and the slice has one index of the second of them; or it
-    merges two axes, and the slice has every n-th element, n the size of the second. None for all else.
-    """
-    (x,), (y,) = eqn.inputs, eqn.outs
-    before, after = x.type.shape, y.type.shape
-    axis = next((a for a, (m, n) in enumerate(zip(before, after, strict=False)) if m != n), None)
-    if axis is None or abs(len(before) - len(after)) != 1:
-        return None
-    split = len(after) > len(before)
-    short, long = (before, after) if split else (after, before)
-    if short[axis] != long[axis] * long[axis + 1] or short[axis + 1 :] != long[axis + 2 :]:
-        return None
-    count = long[axis + 1]
-    cut = [*zip(op.start, op.stop, op.step, strict=True)]
-    if split:
-        (first, last, step), (column, end, _) = cut[axis : axis + 2]
-        if (first, step) != (0, 1) or last != long[axis] or end - column != 1:
-            return None
-        cut[axis : axis + 2] = [(column, column + count * (last - 1) + 1, count)]
-    else:
-        column, end, step = cut[axis]
-        if step != count or column >= count or end <= column + count * (long[axis] - 1):
-            return None
-        cut[axis : axis + 1] = [(0, long[axis], 1), (column, column + 1, 1)]
-    return Slice(*zip(*cut, strict=True))
-
-
 def unpadded(sweep: Sweep, op: Any, inputs: Sequence[Atom], out: ArrayType) -> Atom | None:
     """A pad by nothing, and one of what is padded already."""
     if not any((*op.low, *op.high, *op.inner)):

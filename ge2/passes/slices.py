@@ -11,15 +11,24 @@ from typing import final
 
 from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Op, Var, applied, makers_of, without_dead_code
 from ge2.ops.elementwise import ADD, MUL
+from ge2.ops.graphs import is_join, is_number, stored_rolls
 from ge2.ops.graphs.region import Region, is_repeated, readers_of
 from ge2.ops.index import Gather, Indexed
 from ge2.ops.pointlike import Pointlike
 from ge2.ops.random import Draw
 from ge2.ops.reduce import Running
-from ge2.ops.shape import BroadcastInDim, Concatenate, Iota, Pad, Reshape, Slice
+from ge2.ops.shape import (
+    BroadcastInDim,
+    Concatenate,
+    Iota,
+    Pad,
+    Reshape,
+    Slice,
+    slice_before_reshape,
+)  # fmt: skip
 from ge2.passes.context import NOTHING, Context
 from ge2.passes.fusion_group import fusible
-from ge2.passes.simplify import VIEWS, slice_before_reshape, sums_of_pads
+from ge2.passes.simplify import VIEWS, sums_of_pads
 from ge2.passes.simplify import Sweep as Joins
 
 # -------- Elementwise work of which only columns are read, of few, is done for those columns.
@@ -66,6 +75,7 @@ def slices_first(graph: Graph, context: Context = NOTHING) -> Graph:
         return isinstance(op, Concatenate | Pad) or (isinstance(op, Pointlike) and moves(y))
 
     padded, worked = sums_of_pads(graph), worked_on(graph)
+    whole = {x for x, _ in stored_rolls(graph, fusible).values()}
 
     @cache
     def windows() -> Windows:
@@ -73,8 +83,10 @@ def slices_first(graph: Graph, context: Context = NOTHING) -> Graph:
 
     def may(eqn: Eqn, parts: Parts) -> bool:
         (y,) = eqn.outs
+        if y in whole:  # its kernel writes it where its elements belong
+            return False
         if isinstance(eqn.op, Reshape):
-            return all(slice_before_reshape(eqn, op) for op in parts)
+            return all(is_seen_through(eqn, op) for op in parts)
         if y not in worked or is_little(y, parts):
             return y in worked
         if all(v not in returned and is_repeated(v, readers) for v in parts.values()):
@@ -89,6 +101,14 @@ def slices_first(graph: Graph, context: Context = NOTHING) -> Graph:
 
     found = pushed(graph, may, (*WORK, Reshape), made)
     return found if found is graph else Joins(VIEWS, merging=False).run(found)
+
+
+def is_seen_through(eqn: Eqn, op: Slice) -> bool:
+    """True if a slice of a reshape is one of its operand, with the same axes of more than one element."""
+    inner = slice_within(eqn, op, eqn.inputs[0])
+    types = [*op.infer(eqn.outs[0].type), *(inner.infer(eqn.inputs[0].type) if inner else ())]
+    shapes = [[n for n in t.shape if n != 1] for t in types]
+    return inner is not None and shapes[0] == shapes[1]
 
 
 def are_interleaved(parts: Parts) -> bool:
@@ -159,9 +179,8 @@ class Windows:
     def most(self, y: Var) -> int:
         """The instructions for an element that take as long as to write it and to read it again."""
         tuning = self.context.tuning
-        if self.context.caps is not None or 8 * y.type.size > tuning.rolling.cache:
-            return tuning.windowed
-        return tuning.windowed_in_cache
+        large = self.context.caps is not None or 8 * y.type.size > tuning.rolling.cache
+        return tuning.windowed if large else tuning.windowed_in_cache
 
     def fused(self, x: Var) -> bool:
         """True if regions alone read a slice, or it is joined to what they read."""
@@ -227,9 +246,8 @@ def scans_of_slices(graph: Graph, context: Context = NOTHING) -> Graph:
     """The graph with slices before scans of which nothing but the first results is read: a sum up to
     each element, that one not among them, is made where it is joined to a zero.
     """
-    if not any(isinstance(e.op, Running) for e in graph.eqns):
-        return graph
-    return pushed(graph, has_the_first, (Running,))
+    some = any(isinstance(e.op, Running) for e in graph.eqns)
+    return pushed(graph, has_the_first, (Running,)) if some else graph
 
 
 def has_the_first(eqn: Eqn, parts: Parts) -> bool:
@@ -366,7 +384,7 @@ def slice_within(eqn: Eqn, op: Slice, x: Atom) -> Slice | None:
         n = x.type.ndim
         return Slice(op.start[:n], op.stop[:n], op.step[:n])
     if isinstance(eqn.op, Reshape):
-        return slice_before_reshape(eqn, op)
+        return slice_before_reshape(op, x.type.shape, eqn.outs[0].type.shape)
     if not isinstance(eqn.op, BroadcastInDim):
         return op if x.type.shape else None
     dims = eqn.op.dims
@@ -376,17 +394,13 @@ def slice_within(eqn: Eqn, op: Slice, x: Atom) -> Slice | None:
 
 def counted(iota: Iota, op: Slice, out: Var, eqn: Eqn) -> list[Eqn]:
     """A slice of 0, 1, ... along an axis: the numbers `start + step * i`."""
-    t, axis = out.type, iota.axis
-    lines = Iota(t.shape, axis, iota.dtype)
-    if (op.start[axis], op.step[axis]) == (0, 1):
-        return [Eqn(lines, (), (out,), eqn.source)]
-    start, step = (Literal.of(iota.dtype.type(n[axis])) for n in (op.start, op.step))
-    numbers, steps = Var(t), Var(t)
-    return [
-        Eqn(lines, (), (numbers,), eqn.source),
-        Eqn(MUL, (numbers, step), (steps,), eqn.source),
-        Eqn(ADD, (steps, start), (out,), eqn.source),
-    ]
+    made, axis = list[Eqn](), iota.axis
+    lines = applied(made, Iota(out.type.shape, axis, iota.dtype), source=eqn.source)
+    if (op.start[axis], op.step[axis]) != (0, 1):
+        start, step = (Literal.of(iota.dtype.type(n[axis])) for n in (op.start, op.step))
+        steps = applied(made, MUL, lines, step, source=eqn.source)
+        applied(made, ADD, steps, start, source=eqn.source)
+    return [*made[:-1], replace(made[-1], outs=(out,))]
 
 
 def sliced_work(eqn: Eqn, op: Slice, inputs: tuple[Atom, ...], out: Var) -> list[Eqn]:
@@ -421,8 +435,7 @@ def rebuilt(
                 made.append(Eqn(op, (x,), (out,), eqn.source if eqn else None))
                 continue
             wanted = sliced_inputs(eqn)
-            rest = eqn.inputs[: len(eqn.inputs) - len(wanted)]
-            inputs = [same.get(a, a) for a in rest]
+            inputs = [same.get(a, a) for a in eqn.inputs[: len(eqn.inputs) - len(wanted)]]
             inputs += [sliced(same.get(a, a), eqn, op) for a in wanted]
             made.extend(sliced_work(eqn, op, tuple(inputs), out))
 
@@ -433,9 +446,8 @@ def rebuilt(
             if same[eqn.outs[0]] is not eqn.outs[0]:
                 continue
         elif not gone.intersection(eqn.outs):
-            made.append(
-                Eqn(eqn.op, tuple(same.get(a, a) for a in eqn.inputs), eqn.outs, eqn.source)
-            )
+            inputs = tuple(same.get(a, a) for a in eqn.inputs)
+            made.append(Eqn(eqn.op, inputs, eqn.outs, eqn.source))
         for y in eqn.outs:
             cut(y, eqn)
     outputs = tuple(same.get(a, a) for a in graph.outputs)
@@ -524,11 +536,11 @@ class Sweep:
         if x not in self.sliced:
             eqn, readers = self.makers.get(x), self.readers.get(x, [])
             moves = eqn is not None and is_join(eqn) and x not in self.results
-            self.sliced[x] = moves and all(
-                isinstance(e.op, Slice) or (is_join(e) and self.is_sliced(e.outs[0]))
-                for e in readers
-            )
+            self.sliced[x] = moves and all(map(self.slices, readers))
         return self.sliced[x]
+
+    def slices(self, e: Eqn) -> bool:
+        return isinstance(e.op, Slice) or (is_join(e) and self.is_sliced(e.outs[0]))
 
     def rewritten(self, eqn: Eqn) -> Iterator[Eqn]:
         if not self.is_found(eqn):
@@ -586,14 +598,3 @@ class Sweep:
         if not any((*first, *high)):
             return inner
         return self.made(Pad(first, high, (0,) * len(first)), inner)
-
-
-def is_join(eqn: Eqn) -> bool:
-    op = eqn.op
-    plain = bool(eqn.outs) and bool(eqn.outs[0].type.size) and not eqn.outs[0].type.weak
-    return plain and (isinstance(op, Concatenate) or (isinstance(op, Pad) and not any(op.inner)))
-
-
-def is_number(eqn: Eqn) -> bool:
-    """True of a number that is repeated."""
-    return isinstance(eqn.op, BroadcastInDim) and not eqn.op.dims

@@ -28,7 +28,8 @@ from ge2.ir import (
 )
 from ge2.ops.dot import DotGeneral
 from ge2.ops.elementwise import ADD, MAX, MIN, MUL, ConvertElementType
-from ge2.ops.graphs.region import Windows, readers_of
+from ge2.ops.graphs import Windows, is_part
+from ge2.ops.graphs.region import readers_of
 from ge2.ops.index import Gather
 from ge2.ops.pointlike import Pointlike
 from ge2.ops.random import Draw
@@ -36,7 +37,6 @@ from ge2.ops.reduce import Reduce, ReduceMax, ReduceMin, ReduceProd, ReduceSum
 from ge2.ops.shape import BroadcastInDim, Concatenate, Iota, Pad, Reshape, Slice, Transpose
 from ge2.passes.context import NOTHING, Context, Splitting
 from ge2.passes.linear_algebra import Sums
-from ge2.passes.moves_inside import is_part
 
 # -------- Elementwise work on shifted, padded or joined arrays is cut where those are cut.
 # y = add (pad low=1 a) (concatenate b c) -> y = concatenate (the first element) (all that reads a

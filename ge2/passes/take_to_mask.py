@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate, chain, pairwise
-from operator import mul
 from typing import Any, Final, final
 
 import numpy as np
@@ -23,7 +22,7 @@ from ge2.base.record import record
 from ge2.ir import ArrayType, Atom, Dims, Eqn, Graph, Literal, Op, Var, applied, without_dead_code
 from ge2.ops.dot import DotGeneral
 from ge2.ops.elementwise import ADD, BY_NAME, WHERE
-from ge2.ops.index import RowSums, within
+from ge2.ops.index import RowSums, UpdateSlice, within
 from ge2.ops.pointlike import Pointlike
 from ge2.ops.random import Draw
 from ge2.ops.reduce import Reduce, ReduceMax, kept
@@ -34,9 +33,11 @@ from ge2.ops.shape import (
     Pad,
     Reshape,
     Transpose,
+    blocks,
     counts_along,
+    factors,
     inverse,
-)
+)  # fmt: skip
 from ge2.passes.context import NOTHING, Context
 from ge2.passes.fold import RULES as FOLDS
 from ge2.passes.fusion_group import leader
@@ -326,10 +327,14 @@ Linking = tuple[Atom, int, int]  # an array that is read, an axis of it, and whi
 
 def same_axes(graph: Graph, context: Context = NOTHING) -> Graph:
     """The graph without reshapes between elementwise work and reductions."""
-    if not any(isinstance(e.op, Reshape) and is_cut(e) for e in graph.eqns):
+    if not any(map(is_reshaped, graph.eqns)):
         return graph
     linked = Linked(graph)
     return Recut(linked).graph() if linked.wanted else graph
+
+
+def is_reshaped(eqn: Eqn) -> bool:
+    return isinstance(eqn.op, Reshape) and is_cut(eqn)
 
 
 def is_cut(eqn: Eqn) -> bool:
@@ -354,6 +359,13 @@ def links(eqn: Eqn) -> list[Linking]:
     return [(x, d, d) for x in arrays for d in range(x.type.ndim)]
 
 
+def is_moved(eqn: Eqn) -> bool:
+    """True of arrays that are put side by side, or into others, but of no stack: its parts take turns."""
+    op = eqn.op
+    stack = isinstance(op, Concatenate) and any(a.type.shape[op.axis] == 1 for a in eqn.inputs)
+    return isinstance(op, Concatenate | Pad | UpdateSlice) and not stack
+
+
 def after_products(graph: Graph) -> set[Atom]:
     """The results of products, and of elementwise work on them, which is done by the same kernel."""
     found, reduced = set[Atom](), set[Atom]()
@@ -365,35 +377,6 @@ def after_products(graph: Graph) -> set[Atom]:
         ):
             found.update(e.outs)
     return found
-
-
-def blocks(x: Dims, y: Dims) -> Iterator[tuple[Dims, Dims]]:
-    """The axes of two shapes that have the same elements, as few at a time as may be.
-
-    >>> list(blocks((8, 512, 64, 64), (8, 32, 65536)))
-    [((0,), (0,)), ((1, 2, 3), (1, 2))]
-    """
-    # of each shape: after how many elements an axis ends
-    ends = [dict[int, int](), dict[int, int]()]
-    for shape, found in zip((x, y), ends, strict=True):
-        for d, n in enumerate(accumulate(shape, mul)):
-            if shape[d] != 1:
-                found[n] = d
-    before = (-1, -1)
-    for n in ends[0]:
-        if n in ends[1]:
-            after = ends[0][n], ends[1][n]
-            a, b = (
-                tuple(d for d in range(i + 1, j + 1) if shape[d] != 1)
-                for shape, i, j in zip((x, y), before, after, strict=True)
-            )
-            yield a, b
-            before = after
-
-
-def factors(n: int, cuts: Iterable[int]) -> Dims:
-    """The sizes that an axis is cut into; `cuts`: the elements behind each cut."""
-    return tuple(a // b for a, b in pairwise([n, *sorted(cuts, reverse=True), 1])) if cuts else (n,)
 
 
 @final
@@ -410,7 +393,9 @@ class Linked:
         self.reshapes: list[Eqn] = []
         self.outside: list[tuple[Linking, Eqn]] = []  # what is read of what comes from elsewhere
         self.whole: set[Hashable] = set()  # axes of what is joined: read where its parts are
-        late = after_products(graph)
+        late, seen = after_products(graph), {e.inputs[0] for e in graph.eqns if is_reshaped(e)}
+        self.moves = {e.outs[0] for e in graph.eqns if is_moved(e) and e.outs[0] in seen - late}
+        self.inside.update(self.moves)
         work = [e for e in graph.eqns if late.isdisjoint(e.outs) and self.takes(e)]
         self.wanted = self.between()
         if not self.wanted:
@@ -422,6 +407,7 @@ class Linked:
             self.join((x, self.first(eqn.outs[0]), a), (node := (eqn.outs[0], within_of(eqn), d)))
             if x in moved:
                 self.whole.add(node)
+        self.whole.update((x, "of", d) for x in self.moves for d in range(x.type.ndim))
         self.whole = {*map(self.first, self.whole)}
         while self.spread():
             pass
@@ -499,7 +485,7 @@ class Linked:
         """The linked values of which some are made by work, reshaped, and read by work."""
         read: set[Atom] = set()
         for eqn in reversed(self.given.eqns):
-            made = self.inside.intersection(eqn.outs)
+            made = self.inside.intersection(eqn.outs) - self.moves
             if made and (not eqn.op.is_view or made & read):
                 read.update(eqn.inputs)
         return {self.first(e.outs[0]) for e in self.reshapes if is_cut(e) and e.outs[0] in read}
@@ -528,7 +514,8 @@ class Recut:
 
     def graph(self) -> Graph:
         for eqn in self.given.eqns:
-            if any(self.linked.first(v) in self.linked.wanted for v in eqn.outs):
+            moved = not self.linked.moves.isdisjoint(eqn.outs)
+            if not moved and any(self.linked.first(v) in self.linked.wanted for v in eqn.outs):
                 self.take(eqn)
             elif self.new.keys().isdisjoint(eqn.inputs):
                 self.eqns.append(eqn)

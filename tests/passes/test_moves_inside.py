@@ -14,11 +14,12 @@ from ge2.base.config import config
 from ge2.compile import compile_graph
 from ge2.compile.catalog import interpret
 from ge2.ir import Graph, verify
+from ge2.ops.graphs import is_move
 from ge2.ops.graphs.region import Region
 from ge2.passes import TIDY
 from ge2.passes.context import run
 from ge2.passes.fuse import fuse
-from ge2.passes.moves_inside import is_move, moves_inside
+from ge2.passes.moves_inside import moves_inside
 from ge2.targets.cuda.emulator import EMULATED, OfflineDevice, limits_of
 from ge2.targets.cuda.limits import H200
 from tests.compared import all_close, all_equal

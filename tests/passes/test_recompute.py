@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import ge2
+from ge2.compile import compile_graph
 from ge2.compile.pipeline import TUNING
 from ge2.compile.recompute import recompute
 from ge2.ir import Graph, verify
@@ -19,6 +20,7 @@ from ge2.passes import TIDY
 from ge2.passes.context import Context, run
 from ge2.passes.folds import online_sums
 from ge2.passes.fuse import fuse
+from ge2.targets.cuda.emulator import OfflineDevice, limits_of
 from tests.fuzz.networks import build
 from tests.passes.graphs import same
 
@@ -134,3 +136,23 @@ def test_networks_are_the_same(seed: int) -> None:
     made = build(seed)
     before, after = fused(made.graph)
     same(before, after, *made.arrays)
+
+
+def depthwise(x: Any, w: Any, y: Any) -> Any:
+    n, m = x.shape[1:3]
+    p, z = np.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0))), 0.0
+    for i in range(3):
+        for j in range(3):
+            z = z + p[:, i : i + n, j : j + m] * w[i, j]
+    return (z / (1 + np.exp(-z)) * y).sum()
+
+
+def test_sums_of_products_that_are_made_again_are_one_kernel() -> None:
+    """Each product is made where it is summed; one reads the slope once for all nine."""
+    shapes = (4, 64, 64, 128), (3, 3, 128), (4, 64, 64, 128)
+    specs = [ge2.ShapeDtypeStruct(shape, np.float32) for shape in shapes]
+    graph = ge2.make_jaxpr(ge2.grad(depthwise, (0, 1)))(*specs).graph
+    made = compile_graph(graph, name="f", device=OfflineDevice(limits_of("sm_90a")))
+    sums = [str(k).count("= reduce_sum[") for k in made.kernels]
+    assert max(sums) >= 9
+    assert sum(map(bool, sums)) <= 2

@@ -15,10 +15,11 @@ from ge2.base.config import config
 from ge2.compile import compile_graph
 from ge2.ir import Graph, verify
 from ge2.ops.graphs.region import Region
+from ge2.ops.shape import blocks
 from ge2.passes import TIDY
 from ge2.passes.context import run
 from ge2.passes.fuse import fuse
-from ge2.passes.take_to_mask import blocks, is_cut, same_axes
+from ge2.passes.take_to_mask import is_cut, same_axes
 from ge2.targets.cuda.emulator import OfflineDevice, limits_of
 from tests.together import needs_compiler
 

@@ -1,1 +1,318 @@
-"""Operations that hold graphs: control flow, rules of the user, solves, effects, fused regions."""
+"""Operations that hold graphs, and those by which regions read and write arrays elsewhere than where
+their space is: in runs, around the end, as windows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any, NamedTuple, final
+
+import numpy as np
+
+from ge2.base.errors import TypeRuleError
+from ge2.base.record import record
+from ge2.ir import ArrayType, Atom, Dims, Eqn, Graph, Op, Var
+from ge2.ir.graph import FREE
+from ge2.ops.index import UpdateSlice
+from ge2.ops.shape import BroadcastInDim, Concatenate, Pad, Slice, View
+
+Runs = tuple[tuple[int, int, int], ...]
+
+
+@final
+@record
+class InRuns(Op):
+    """An array of which each axis is gone through in runs: along one, from a place of the result on,
+    elements from an index on are read one after another (step 1), or one again and again (0).
+
+    `axes` has for each axis of the array the axis of the result, and its runs (place, index, step); of
+    the axes that the result has not, the one element that is read. It stands in regions alone, and is
+    made after all derivatives.
+    """
+
+    shape: Dims
+    axes: tuple[tuple[int, Runs], ...]
+    name = "in_runs"
+    may_alias = False
+
+    def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:
+        (x,) = types
+        read = [axis for axis, _ in self.axes if axis >= 0]
+        if len(self.axes) != x.ndim or read != list(range(len(self.shape))):
+            raise TypeRuleError(f"in_runs of shape {self.shape} does not go through {x}")
+        return (x.with_shape(self.shape),)
+
+    def reference(self, *arrays: Any) -> Any:
+        (y,) = arrays
+        for d, (axis, runs) in reversed([*enumerate(self.axes)]):
+            n = self.shape[axis] if axis >= 0 else 1
+            y = np.take(y, indices(runs, n) if axis >= 0 else runs[0][1], d)
+        return y
+
+
+@final
+@record
+class Rolled(Op):
+    """An array whose elements are `shifts` places further along each axis, around which they wrap, each
+    shift less than the size: where a region writes a result. It stands in regions alone, as InRuns.
+    """
+
+    shifts: Dims
+    name = "rolled"
+    may_alias = False
+
+    def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:
+        (x,) = types
+        sides = zip(self.shifts, x.shape, strict=True) if len(self.shifts) == x.ndim else ()
+        if len(self.shifts) != x.ndim or not all(0 <= n < max(size, 1) for n, size in sides):
+            raise TypeRuleError(f"{x} is not rolled by {self.shifts}")
+        return (ArrayType(x.shape, x.dtype),)
+
+    def reference(self, *arrays: Any) -> Any:
+        return np.roll(arrays[0], self.shifts, tuple(range(len(self.shifts))))
+
+    def runs(self, shape: Dims) -> list[tuple[int, Runs]]:
+        """The axes along which elements are elsewhere, and the index of each place."""
+        sides = enumerate(zip(self.shifts, shape, strict=True))
+        return [(d, ((0, n, 1), (size - n, 0, 1))) for d, (n, size) in sides if n]
+
+
+@final
+@record
+class Windows(Op):
+    """The windows along an axis of an array, as a view: element (i, j, ...) of the result is element
+    i + j of that axis. It is made after all derivatives, of a gather at those places.
+    """
+
+    axis: int
+    counts: tuple[int, int]
+    name = "windows"
+    cost = FREE
+    is_view = True
+    lowering = View()
+
+    def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:
+        (x,) = types
+        rest = [n for a, n in enumerate(x.shape) if a != self.axis]
+        if not 0 <= self.axis < x.ndim or not 0 < sum(self.counts) - 1 <= x.shape[self.axis]:
+            raise TypeRuleError(f"windows of {self.counts} places along axis {self.axis} of {x}")
+        return (x.with_shape((*self.counts, *rest)),)
+
+    def reference(self, *arrays: Any) -> Any:
+        (x,), (count, size) = arrays, self.counts
+        found = np.lib.stride_tricks.sliding_window_view(x, size, self.axis)
+        return np.moveaxis(found, (self.axis, -1), (0, 1))[:count]
+
+    def strides(self, x: Dims) -> Dims:
+        """The strides of the result for an operand with strides `x`."""
+        return x[self.axis], x[self.axis], *x[: self.axis], *x[self.axis + 1 :]
+
+
+def indices(runs: Runs, n: int) -> np.ndarray:
+    """The index at each of `n` places.
+
+    >>> indices(((0, 7, 1), (2, 0, 1), (5, 9, 0)), 7)
+    array([7, 8, 0, 1, 2, 9, 9])
+    """
+    ends = [begin for begin, *_ in runs[1:]] + [n]
+    each = [i + step * np.arange(end - at) for (at, i, step), end in zip(runs, ends, strict=True)]
+    return np.concatenate(each)
+
+
+# -------- Where the elements of an array are that is seen through slices, joins and repetition:
+# along each axis in runs of places, of elements one after another, or of one again and again.
+
+
+class Run(NamedTuple):
+    """The places of a result from `begin` to `end`: elements from `first` on, `step` apart (1 or 0)."""
+
+    begin: int
+    end: int
+    first: int
+    step: int
+
+
+@final
+@dataclass(frozen=True)
+class Along:
+    """The read along an axis of an array: at places along `axis` of the result; -1: one element."""
+
+    axis: int
+    runs: tuple[Run, ...]
+
+    def moved(self, by: int) -> Along:
+        return Along(self.axis, tuple(r._replace(first=r.first + by) for r in self.runs))
+
+    def within(self, begin: int, end: int) -> Along | None:
+        """The same of a part of the array, which has the elements from `begin` to `end`."""
+        found = []
+        for r in self.runs:
+            if not r.step:
+                inside = begin <= r.first < end
+                found += [r._replace(first=r.first - begin)] if inside else []
+                continue
+            start, last = max(begin, r.first), min(end, r.first + r.end - r.begin)
+            at = r.begin + start - r.first
+            found += [Run(at, at + last - start, start - begin, 1)] if start < last else []
+        return Along(self.axis, tuple(found)) if found else None
+
+    @property
+    def indices(self) -> Runs:
+        """The runs, of which those are one that go on."""
+        found = [self.runs[0]]
+        for r in self.runs[1:]:
+            last = found[-1]
+            on = last.first + last.step * (last.end - last.begin)
+            if r.step == last.step and r.first == on:
+                found[-1] = last._replace(end=r.end)
+            else:
+                found.append(r)
+        return tuple((r.begin, r.first, r.step) for r in found)
+
+
+def spread(part: Along, axes: tuple[Along, ...]) -> list[tuple[Along, Along]]:
+    """The axes of an array that a part of a join is of, each as it is at the places of the part, too,
+    if it is one element.
+    """
+    found = []
+    for along in axes:
+        index = along.runs[0].first
+        there = tuple(Run(r.begin, r.end, index, 0) for r in part.runs)
+        found.append((along, along if along.axis >= 0 else Along(part.axis, there)))
+    return found
+
+
+def together(axis: int, parts: tuple[tuple[Along, Along], ...]) -> Along | None:
+    """The read along an axis of an array by all parts of a join, which follow one another along
+    an axis of the result; None if parts differ in what they read along another axis.
+    """
+    (first, _), *_ = parts
+    if all(along == first for along, _ in parts):
+        return first
+    if any(along.axis != axis for _, along in parts):
+        return None
+    return Along(axis, tuple(sorted(r for _, along in parts for r in along.runs)))
+
+
+def seen_axes(eqn: Eqn, axes: tuple[Along, ...]) -> tuple[Along, ...]:
+    """The indices of the elements of a value that is seen with more or fewer axes."""
+    op, (x,), (y,) = eqn.op, eqn.inputs, eqn.outs
+    if isinstance(op, BroadcastInDim):
+        return tuple(axes[d] for d in op.dims)
+    rest = iter([d for d, n in enumerate(y.type.shape) if n != 1])
+    one = Along(-1, (Run(0, 1, 0, 0),))
+    return tuple(one if n == 1 else axes[next(rest)] for n in x.type.shape)
+
+
+# -------- Arrays that are parts of others: slices, joins, pads and updates.
+
+
+def is_move(eqn: Eqn) -> bool:
+    """True of what puts arrays at places of another."""
+    op = eqn.op
+    if not eqn.outs or not eqn.outs[0].type.size or eqn.outs[0].type.weak:
+        return False
+    if isinstance(op, Pad):
+        return not any(op.inner)
+    if isinstance(op, UpdateSlice):
+        return set(op.step) <= {1}
+    return isinstance(op, Concatenate)
+
+
+def is_part(eqn: Eqn) -> bool:
+    return isinstance(eqn.op, Slice) and set(eqn.op.step) <= {1}
+
+
+def is_join(eqn: Eqn) -> bool:
+    op = eqn.op
+    plain = bool(eqn.outs) and bool(eqn.outs[0].type.size) and not eqn.outs[0].type.weak
+    return plain and (isinstance(op, Concatenate) or (isinstance(op, Pad) and not any(op.inner)))
+
+
+def is_number(eqn: Eqn) -> bool:
+    """True of a number that is repeated."""
+    return isinstance(eqn.op, BroadcastInDim) and not eqn.op.dims
+
+
+def lows(eqn: Eqn, y: Atom, ndim: int) -> list[Dims]:
+    """The places at which the first element of an operand lies in what it is part of."""
+    op, none = eqn.op, (0,) * ndim
+    if is_part(eqn):
+        return [less(none, op.start)]  # type: ignore[attr-defined]
+    if isinstance(op, Pad):
+        return [op.low]
+    if isinstance(op, UpdateSlice):
+        return [at for a, at in zip(eqn.inputs, (none, op.start), strict=True) if a is y]
+    if isinstance(op, Concatenate):
+        sizes = (a.type.shape[op.axis] for a in eqn.inputs)
+        begins = zip(eqn.inputs, accumulate(sizes, initial=0), strict=False)
+        return [(*none[: op.axis], n, *none[op.axis + 1 :]) for a, n in begins if a is y]
+    return [none]
+
+
+def less(a: Dims, b: Dims) -> Dims:
+    return tuple(n - m for n, m in zip(a, b, strict=True))
+
+
+# -------- Arrays that are rolled: joins of two slices, as `np.roll` leaves them along one axis after
+# another.
+
+
+Rolls = dict[Var, tuple[Var, Dims]]  # for a rolled value that of which, and by how many places
+
+
+def rolled(graph: Graph) -> Rolls:
+    """The values that are another rolled along axes, each element by so many places of each axis."""
+    found = Rolls()
+    joins = [e for e in graph.eqns if isinstance(e.op, Concatenate) and len(e.inputs) == 2]
+    slices: dict[Atom, Eqn] = (
+        {e.outs[0]: e for e in graph.eqns if isinstance(e.op, Slice)} if joins else {}
+    )
+    for join in joins:
+        first, second = (slices.get(a) for a in join.inputs)
+        if first is None or second is None or not exchange(join, first, second):
+            continue
+        x, (y, *_), axis = first.inputs[0], join.outs, join.op.axis  # type: ignore[attr-defined]
+        if isinstance(x, Var):
+            base, shifts = found.get(x, (x, (0,) * y.type.ndim))
+            by = (shifts[axis] + join.inputs[0].type.shape[axis]) % max(y.type.shape[axis], 1)
+            found[y] = base, (*shifts[:axis], by, *shifts[axis + 1 :])
+    return found
+
+
+def stored_rolls(graph: Graph, inside: Callable[[Eqn], bool]) -> Rolls:
+    """Those that are returned, also as a view, or read by what does no work on elements (`inside`)."""
+    found = rolled(graph)
+    if not found:
+        return found
+    readers, returned = dict[Atom, list[Eqn]](), {*graph.outputs}
+    for e in graph.eqns:
+        for a in e.inputs:
+            readers.setdefault(a, []).append(e)
+
+    def is_stored(x: Var) -> bool:
+        if x in returned:
+            return True
+        for e in readers.get(x, ()):
+            if e.op.is_view and any(map(is_stored, e.outs)):
+                return True
+            if not (e.op.is_view or inside(e) or e.outs[0] in found):
+                return True
+        return False
+
+    return {y: roll for y, roll in found.items() if any(roll[1]) and is_stored(y)}
+
+
+def exchange(join: Eqn, first: Eqn, second: Eqn) -> bool:
+    """True of a join of two slices that are all of one array, the last of it first."""
+    (x, *_), (y, *_), axis = first.inputs, join.outs, join.op.axis  # type: ignore[attr-defined]
+    if second.inputs != first.inputs or x.type.shape != y.type.shape:
+        return False
+    begin = (0,) * y.type.ndim
+    at = second.op.stop[axis]  # type: ignore[attr-defined]
+    cut = (*begin[:axis], at, *begin[axis + 1 :])
+    end = (*y.type.shape[:axis], at, *y.type.shape[axis + 1 :])
+    step = (1,) * y.type.ndim
+    return first.op == Slice(cut, y.type.shape, step) and second.op == Slice(begin, end, step)

@@ -3,45 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from operator import mul
-from typing import Any, Final, NamedTuple, TypeGuard, final
-
-import numpy as np
+from typing import Any, Final, TypeGuard, final
 
 from ge2.base.arrays import BOOL, INEXACT
 from ge2.base.errors import TypeRuleError
 from ge2.base.record import record
 from ge2.base.source import Source
 from ge2.ir import (
-    ArrayType,  # fmt: skip
+    ArrayType,
     Atom,
-    Dims,  # fmt: skip
-    Eqn,  # fmt: skip
-    Evaluate,  # fmt: skip
+    Dims,
+    Eqn,
+    Evaluate,
     Flags,
-    Graph,  # fmt: skip
-    GraphOp,  # fmt: skip
+    Graph,
+    GraphOp,
     Literal,
-    Op,  # fmt: skip
+    Op,
     Reversing,
-    Var,  # fmt: skip
-    read,  # fmt: skip
-    rename,  # fmt: skip
+    Var,
+    read,
+    rename,
     renamed,
-)
-from ge2.ir.graph import FREE
+)  # fmt: skip
 from ge2.ops.dot import DotGeneral
 from ge2.ops.elementwise import WHERE, ConvertElementType
+from ge2.ops.graphs import Rolled
 from ge2.ops.index import Gather
 from ge2.ops.pointlike import Pointlike
 from ge2.ops.reduce import ArgReduce, Reduce
-from ge2.ops.shape import BroadcastInDim, Reshape, Slice, StopGradient, View
+from ge2.ops.shape import BroadcastInDim, Reshape, Slice, StopGradient
 
 # -------- A Region: an operation that holds a graph, which becomes one kernel.
 
 
-Runs = tuple[tuple[int, int, int], ...]
 LOOPS: Final = ("pointwise", "rowwise", "reduce")
 CONTRACTION: Final = "contraction"
 KINDS: Final = (*LOOPS, CONTRACTION)
@@ -139,79 +136,6 @@ def is_loop(op: object) -> TypeGuard[Region]:
     return isinstance(op, Region) and op.kind != CONTRACTION
 
 
-@final
-@record
-class InRuns(Op):
-    """An array of which each axis is gone through in runs: along one, from a place of the result on,
-    elements from an index on are read one after another (step 1), or one again and again (0).
-
-    `axes` has for each axis of the array the axis of the result, and its runs (place, index, step); of
-    the axes that the result has not, the one element that is read. It stands in regions alone, and is
-    made after all derivatives.
-    """
-
-    shape: Dims
-    axes: tuple[tuple[int, Runs], ...]
-    name = "in_runs"
-    may_alias = False
-
-    def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:
-        (x,) = types
-        read = [axis for axis, _ in self.axes if axis >= 0]
-        if len(self.axes) != x.ndim or read != list(range(len(self.shape))):
-            raise TypeRuleError(f"in_runs of shape {self.shape} does not go through {x}")
-        return (x.with_shape(self.shape),)
-
-    def reference(self, *arrays: Any) -> Any:
-        (y,) = arrays
-        for d, (axis, runs) in reversed([*enumerate(self.axes)]):
-            n = self.shape[axis] if axis >= 0 else 1
-            y = np.take(y, indices(runs, n) if axis >= 0 else runs[0][1], d)
-        return y
-
-
-@final
-@record
-class Windows(Op):
-    """The windows along an axis of an array, as a view: element (i, j, ...) of the result is element
-    i + j of that axis. It is made after all derivatives, of a gather at those places.
-    """
-
-    axis: int
-    counts: tuple[int, int]
-    name = "windows"
-    cost = FREE
-    is_view = True
-    lowering = View()
-
-    def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:
-        (x,) = types
-        rest = [n for a, n in enumerate(x.shape) if a != self.axis]
-        if not 0 <= self.axis < x.ndim or not 0 < sum(self.counts) - 1 <= x.shape[self.axis]:
-            raise TypeRuleError(f"windows of {self.counts} places along axis {self.axis} of {x}")
-        return (x.with_shape((*self.counts, *rest)),)
-
-    def reference(self, *arrays: Any) -> Any:
-        (x,), (count, size) = arrays, self.counts
-        found = np.lib.stride_tricks.sliding_window_view(x, size, self.axis)
-        return np.moveaxis(found, (self.axis, -1), (0, 1))[:count]
-
-    def strides(self, x: Dims) -> Dims:
-        """The strides of the result for an operand with strides `x`."""
-        return x[self.axis], x[self.axis], *x[: self.axis], *x[self.axis + 1 :]
-
-
-def indices(runs: Runs, n: int) -> np.ndarray:
-    """The index at each of `n` places.
-
-    >>> indices(((0, 7, 1), (2, 0, 1), (5, 9, 0)), 7)
-    array([7, 8, 0, 1, 2, 9, 9])
-    """
-    ends = [begin for begin, *_ in runs[1:]] + [n]
-    each = [i + step * np.arange(end - at) for (at, i, step), end in zip(runs, ends, strict=True)]
-    return np.concatenate(each)
-
-
 def evaluated(graph: Graph, arrays: Sequence[Any]) -> tuple[Any, ...]:
     """The results of a graph by the references of its operations."""
     env: dict[Var, Any] = dict(zip(graph.inputs, arrays, strict=True))
@@ -290,7 +214,8 @@ def writing_twice(eqn: Eqn, x: Atom, copy: Var) -> Eqn | None:
     if not is_loop(op) or x not in eqn.outs:
         return None
     graph, inner = op.graph, op.graph.outputs[eqn.outs.index(x)]
-    made = (at for e, at in zip(graph.eqns, op.axes, strict=True) if inner in e.outs)
+    pairs = zip(graph.eqns, op.axes, strict=True)
+    made = (at for e, at in pairs if inner in e.outs and not isinstance(e.op, Rolled))
     at = next(made, ())
     if not at or len(at) != inner.type.ndim:
         return None
@@ -490,88 +415,3 @@ class Shield:
         if not x.type.weak:
             return y
         return self.record(ConvertElementType(x.type.dtype, weak=True), (y,), (x.type,), source)[0]
-
-
-# -------- Where the elements of an array are that is seen through slices, joins and repetition:
-# along each axis in runs of places, of elements one after another, or of one again and again.
-
-
-class Run(NamedTuple):
-    """The places of a result from `begin` to `end`: elements from `first` on, `step` apart (1 or 0)."""
-
-    begin: int
-    end: int
-    first: int
-    step: int
-
-
-@final
-@dataclass(frozen=True)
-class Along:
-    """The read along an axis of an array: at places along `axis` of the result; -1: one element."""
-
-    axis: int
-    runs: tuple[Run, ...]
-
-    def moved(self, by: int) -> Along:
-        return Along(self.axis, tuple(r._replace(first=r.first + by) for r in self.runs))
-
-    def within(self, begin: int, end: int) -> Along | None:
-        """The same of a part of the array, which has the elements from `begin` to `end`."""
-        found = []
-        for r in self.runs:
-            if not r.step:
-                inside = begin <= r.first < end
-                found += [r._replace(first=r.first - begin)] if inside else []
-                continue
-            start, last = max(begin, r.first), min(end, r.first + r.end - r.begin)
-            at = r.begin + start - r.first
-            found += [Run(at, at + last - start, start - begin, 1)] if start < last else []
-        return Along(self.axis, tuple(found)) if found else None
-
-    @property
-    def indices(self) -> Runs:
-        """The runs, of which those are one that go on."""
-        found = [self.runs[0]]
-        for r in self.runs[1:]:
-            last = found[-1]
-            on = last.first + last.step * (last.end - last.begin)
-            if r.step == last.step and r.first == on:
-                found[-1] = last._replace(end=r.end)
-            else:
-                found.append(r)
-        return tuple((r.begin, r.first, r.step) for r in found)
-
-
-def spread(part: Along, axes: tuple[Along, ...]) -> list[tuple[Along, Along]]:
-    """The axes of an array that a part of a join is of, each as it is at the places of the part, too,
-    if it is one element.
-    """
-    found = []
-    for along in axes:
-        index = along.runs[0].first
-        there = tuple(Run(r.begin, r.end, index, 0) for r in part.runs)
-        found.append((along, along if along.axis >= 0 else Along(part.axis, there)))
-    return found
-
-
-def together(axis: int, parts: tuple[tuple[Along, Along], ...]) -> Along | None:
-    """The read along an axis of an array by all parts of a join, which follow one another along
-    an axis of the result; None if parts differ in what they read along another axis.
-    """
-    (first, _), *_ = parts
-    if all(along == first for along, _ in parts):
-        return first
-    if any(along.axis != axis for _, along in parts):
-        return None
-    return Along(axis, tuple(sorted(r for _, along in parts for r in along.runs)))
-
-
-def seen_axes(eqn: Eqn, axes: tuple[Along, ...]) -> tuple[Along, ...]:
-    """The indices of the elements of a value that is seen with more or fewer axes."""
-    op, (x,), (y,) = eqn.op, eqn.inputs, eqn.outs
-    if isinstance(op, BroadcastInDim):
-        return tuple(axes[d] for d in op.dims)
-    rest = iter([d for d, n in enumerate(y.type.shape) if n != 1])
-    one = Along(-1, (Run(0, 1, 0, 0),))
-    return tuple(one if n == 1 else axes[next(rest)] for n in x.type.shape)

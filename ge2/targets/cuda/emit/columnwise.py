@@ -45,7 +45,7 @@ class Lanes:
         self.lane = lane if lane >= 0 else problem.lane_of(kept)
         self.kept = [a for a in kept if a != self.lane] + [a for a in (self.lane,) if a >= 0]
         self.places = Places(axes, problem.operands, [*self.kept, *self.over])
-        self.places.lane = self.lane
+        self.places.lane, self.strewn = self.lane, problem.strewn(self.lane)
         self.windows = Windows(problem, self.places, chip.tuning.columns)
         self.alternating = Alternating(problem, self.places, chip.tuning.columns)
         self.places.short = self.tuning.short if self.crossed else 1
@@ -91,7 +91,7 @@ class Lanes:
         lying = [p for p in strides if strides[p].get(self.lane) == 1]
         lying += self.alternating.strands
         spread = [p for p in strides if strides[p].get(self.lane) and p not in lying]
-        if len(spread) >= len(lying):
+        if len(spread) >= len(lying) or 2 * len(self.strewn) > len(self.problem.outs):
             return 1
         # what lies elsewhere is read element by element: of neighbouring threads those lie side by side
         if self.read_alone() > len([p for p in lying if p not in self.problem.placed]):
@@ -203,7 +203,9 @@ class Lanes:
         row = -(-self.problem.axes.sizes[self.lane] // self.pack) if self.lane >= 0 else 0
         if self.over or not self.columns:
             return 1
-        alone = self.windows.shares_rows() or (self.pack == 1 and self.read_alone() > 0)
+        alone = self.windows.shares_rows() or (
+            self.pack == 1 and self.read_alone() + len(self.strewn) > 0
+        )
         whole = self.columns == self.tuning.block and not self.windows.pack
         whole = whole and row % (self.tuning.turns * self.tuning.block) == 0 and not self.ragged
         if not alone and (self.pack == 1 or not whole):
@@ -450,18 +452,14 @@ class Lanes:
 
     def element(self, w: Work) -> list[Text]:
         line = self.said.line(w)
-        return (
-            self.guarded(w, [line])
-            if w.kind == "store" and w.param not in self.said.written
-            else [line]
-        )
+        alone = w.kind == "store" and w.param not in self.said.written
+        return self.guarded(w, [line]) if alone else [line]
 
     def lies(self, p: Param | None) -> bool:
         """True if an array has the elements of a thread side by side."""
-        placed, strides = self.problem.placed, self.problem.axes.strides
-        return (
-            not self.apart and p is not None and p not in placed and strides[p].get(self.lane) == 1
-        )
+        if p is None or self.apart or p in self.problem.placed or p in self.strewn:
+            return False
+        return self.problem.axes.strides[p].get(self.lane) == 1
 
     @property
     def ragged(self) -> bool:

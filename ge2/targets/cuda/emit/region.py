@@ -16,9 +16,10 @@ from ge2.codegen.axes import Loop, Work
 from ge2.codegen.kernel_values import Held, Param, Placed, Step, Tiling, Values
 from ge2.codegen.layout import Home, homes
 from ge2.codegen.text import Operand, Text, axes_of, guard, works_of
-from ge2.ir import Eqn, Literal, Names, Var, write
+from ge2.ir import Eqn, Literal, Names, Op, Var, write
 from ge2.ir.text import eqn_text
-from ge2.ops.graphs.region import Region, Runs
+from ge2.ops.graphs import Rolled, Runs
+from ge2.ops.graphs.region import Region
 from ge2.ops.index import Gather
 from ge2.ops.random import Draw
 from ge2.ops.reduce import ArgReduce, Reduce
@@ -92,6 +93,8 @@ class Problem:
         # arrays of which each element is read by itself, where there is one
         self.placed = {s.xs[0].leaf for s in self.values.steps if s.placed is not None}
         self.placed |= {*self.values.tables.values()}
+        # results that are written elsewhere, the index along each axis along which they are
+        self.landing = {w.param: w.xs[1:] for w in works if w.param and w.xs[1:]}
         self.axes = axes_of(self.values, region, works, outs, operands, SHORT)
 
     @property
@@ -107,6 +110,10 @@ class Problem:
     def lane(self) -> int:
         """The axis along which most elements lie side by side; -1 where there is none."""
         return self.lane_of(self.axes.sizes)
+
+    def strewn(self, lane: int) -> list[Param]:
+        """The results of which neighbours along an axis are written by themselves."""
+        return [p for p, there in self.landing.items() if any(lane in x.axes for x in there)]
 
     def lane_of(self, axes: Iterable[int]) -> int:
         """The same among some of the axes."""
@@ -338,7 +345,14 @@ class Statements:
             value = f"ge2_cast_f32_{SUFFIX[dtype]}({value})"
         if p in self.written:
             return Text(f"{self.written[p]} = {value};")
-        return Text(f"{self.places.result(p)}[{self.places.element(p, self.v)}] = {value};")
+        return Text(f"{self.places.result(p)}[{self.landed(p, self.v)}] = {value};")
+
+    def landed(self, p: Param, v: str = "") -> str:
+        """The index of an element of a result, some of which are written elsewhere."""
+        return self.places.element(p, v, self.known(p))
+
+    def known(self, p: Param) -> dict[int, str]:
+        return {x.axes[0]: self.operand(x) for x in self.problem.landing.get(p, ())}
 
     def pack_of(self, p: Param, pack: int, left: str) -> tuple[Text, ...]:
         """The pack that elements of a result are collected in, and its writing, if that is not done
@@ -350,14 +364,12 @@ class Statements:
             return (Text(f"ge2_some<{HELD[p.var.type.dtype]}, PACK> {p.name}_at;"),)
         declared = Text(f"ge2_some<{stored}, PACK> {p.name}_at;")
         if wide < pack and self.threads:
-            extent, n = (
-                self.places.extent(self.places.lane),
-                self.places.axes.sizes[self.places.lane],
-            )
-            given = f"{self.places.row(p)}, {p.name}_at, mine, {extent}"
+            lane = self.places.lane
+            extent, n = self.places.extent(lane), self.places.axes.sizes[lane]
+            given = f"{self.places.row(p, self.known(p))}, {p.name}_at, mine, {extent}"
             wide = wide if n % wide == 0 else 1
             return declared, Text(f"ge2_write_row<PACK, {wide}, {self.threads}>({given});")
-        to = f"{self.places.result(p)} + {self.places.element(p)}"
+        to = f"{self.places.result(p)} + {self.landed(p)}"
         return declared, Text(f"ge2_write<PACK, {wide}>({to}, {p.name}_at{left});")
 
     def computed(self, w: Work) -> str:
@@ -413,11 +425,8 @@ class Statements:
 
     def calculated(self, w: Work, y: Held, step: Step) -> str:
         """The expression that an equation computes."""
-        eqn, operands, dtype = (
-            step.eqn,
-            [self.operand(x) for x in w.xs],
-            w.xs[0].dtype if w.xs else None,
-        )
+        eqn, operands = step.eqn, [self.operand(x) for x in w.xs]
+        dtype = w.xs[0].dtype if w.xs else None
         if eqn is None:  # a half type is widened
             leaf = w.xs[0].leaf
             if isinstance(leaf, Param) and self.places.operands[leaf.var].value:
@@ -431,15 +440,8 @@ class Statements:
             return self.fused_with(w, self.contracted[w])
         if op.name == "eq" and (found := self.counted(w)):
             return found
-        if isinstance(op, ArgReduce):
-            return "0"
-        if isinstance(op, Reduce):  # of one element
-            sums = op.name == "reduce_sum" and dtype != BOOL
-            return (
-                expression("ge2_add({0}, {1})", [operands[0], number(0, dtype)], dtype, dtype)
-                if sums
-                else operands[0]
-            )
+        if isinstance(op, ArgReduce | Reduce | Rolled):
+            return of_one(op, operands[0], dtype)
         if w.xs[-1] in (self.divisors | self.roots) and (found := self.over(w, y, operands[0])):
             return found
         if isinstance(op, Draw):
@@ -449,11 +451,9 @@ class Statements:
             return f"ge2_random_bits_{SUFFIX[op.dtype]}({', '.join(operands[:2])}, {place})"
         if w in self.beside_one and not self.brief:
             return f"ge2_tanh_beside_one({operands[0]})"
-        return (
-            retyped(operands[0], eqn)
-            if op.retypes
-            else self.expressed(op, operands, dtype, y.dtype)
-        )
+        if op.retypes:
+            return retyped(operands[0], eqn)
+        return self.expressed(op, operands, dtype, y.dtype)
 
     def over(self, w: Work, y: Held, x: str) -> str:
         """A quotient by what is prepared; "" of any other work."""
@@ -480,9 +480,8 @@ class Statements:
             found = self.windowed[w]
         else:
             known = {a: self.operand(held) for a, held in placed.places}
-            place = self.places.element(leaf, self.v, known) + self.places.back(
-                w.step.y.name, placed
-            )
+            place = self.places.element(leaf, self.v, known)
+            place += self.places.back(w.step.y.name, placed)
             found = f"{self.places.array(leaf)}[{place}]"
             found = widened(x.dtype, found) if x.dtype in HALF else found
         zero = number(0, FLOAT32 if x.dtype in HALF else x.dtype)
@@ -535,11 +534,8 @@ class Statements:
         eqn, lane = None if w.step is None else w.step.eqn, self.places.lane
         if w.kind != "compute" or eqn is None or eqn.op.name != "eq" or lane < 0:
             return ""
-        counts = [
-            x
-            for x in w.xs
-            if isinstance(x.leaf, Iota) and x.axes == (lane,) and x.dtype == np.int32
-        ]
+        counts = [x for x in w.xs if isinstance(x.leaf, Iota) and x.dtype == np.int32]
+        counts = [x for x in counts if x.axes == (lane,)]
         others = [x for x in w.xs if lane not in x.axes]
         if len(counts) != 1 or len(others) != 1:
             return ""
@@ -583,6 +579,13 @@ class Statements:
         found = [x.leaf for x in read if isinstance(x.leaf, Param)]
         found = [p for p in found if p not in self.problem.placed]
         return [p for p in dict.fromkeys(found) if not self.places.operands[p.var].value]
+
+
+def of_one(op: Op, x: str, dtype: np.dtype) -> str:
+    """What a fold leaves of one element, or what is written where it belongs."""
+    if op.name == "reduce_sum" and dtype != BOOL:
+        return expression("ge2_add({0}, {1})", [x, number(0, dtype)], dtype, dtype)
+    return "0" if isinstance(op, ArgReduce) else x
 
 
 def unrolled(letter: str, count: str, body: Sequence[Text]) -> Text:

@@ -177,7 +177,8 @@ class Plan:
     def lies(self, p: Param) -> bool:
         """True if the elements of a row lie side by side in an array."""
         side_by_side = self.problem.axes.strides[p].get(self.lane) == 1
-        return self.lane >= 0 and side_by_side and p not in self.problem.placed
+        apart = p in self.problem.placed or p in self.problem.strewn(self.lane)
+        return self.lane >= 0 and side_by_side and not apart
 
     def depends(self, p: Param) -> bool:
         """True if an array is another for another row."""

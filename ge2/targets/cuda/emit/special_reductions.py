@@ -123,8 +123,8 @@ def part(problem: Problem, w: Work, order: Sequence[int]) -> Part | None:
         waiting = [each.y]
         for y in waiting:
             for r in (r for r in problem.works if y in r.xs and r not in found):
-                if r.axes != axes or r.kind == "fold":
-                    return None
+                if r.axes != axes or r.kind == "fold" or (r.kind == "store" and r.xs[1:]):
+                    return None  # of another form, or written elsewhere
                 found.append(r)
                 waiting += [r.y] if r.kind == "compute" else []
         before = [makers[x] for r in found for x in r.xs if x in makers]

@@ -49,7 +49,9 @@ def across(problem: Problem, chip: Chip) -> Across | None:
 
 
 def lane_of(problem: Problem) -> int:
-    """The axis along which the results lie; -1 if there is none, or they differ."""
+    """The axis along which the results lie; -1 if there is none, they differ, or lie elsewhere."""
+    if problem.landing:
+        return -1
     found = {
         next((a for a, s in problem.axes.strides[p].items() if s == 1), -1) for p in problem.outs
     }

@@ -109,7 +109,12 @@ class Windows:
     bases: dict[tuple[object, ...], Param] = field(default_factory=dict)  # of several reads, one
 
     def __post_init__(self) -> None:
-        if self.places.lane < 0 or not all(map(self.is_served, self.problem.works)):
+        lane = self.places.lane
+        if (
+            lane < 0
+            or self.problem.strewn(lane)
+            or not all(map(self.is_served, self.problem.works))
+        ):
             return
         for each in self.reads(self.problem.works):
             self.groups.setdefault(each.group, []).append(each)
@@ -442,7 +447,7 @@ class Alternating:
         strides = problem.axes.strides
         groups = dict[tuple[object, ...], dict[int, Param]]()
         for p in strides:
-            if p not in problem.placed and self.may(p):
+            if p not in problem.placed and p not in problem.landing and self.may(p):
                 groups.setdefault(memory_of(p, problem, places), {})[self.offset(p)] = p
         for group in groups.values():
             self.strands |= self.strands_of(group)

@@ -246,9 +246,9 @@ class Places(AxesParameters):
             )
         return " + ".join(terms) or "0"
 
-    def row(self, p: Param) -> str:
+    def row(self, p: Param, known: Mapping[int, str] = NOWHERE) -> str:
         """The first element of a result along the lane."""
-        text = self.element(p, "", {self.lane: "0"}).removesuffix(" + 0")
+        text = self.element(p, "", {**known, self.lane: "0"}).removesuffix(" + 0")
         return self.result(p) if text == "0" else f"{self.result(p)} + {text}"
 
     def at(self, a: int, v: str = "") -> str:

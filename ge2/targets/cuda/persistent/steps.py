@@ -29,9 +29,10 @@ from ge2.base.source import count_words, size_words
 from ge2.ir import ArrayType, Atom, Eqn, Graph, Op, Var, has_effect
 from ge2.ops.dot import DotGeneral
 from ge2.ops.elementwise import ConvertElementType
+from ge2.ops.graphs import Windows
 from ge2.ops.graphs.control import Cond
 from ge2.ops.graphs.loops import ScanLoop
-from ge2.ops.graphs.region import Region, Resident, Windows, spread_out
+from ge2.ops.graphs.region import Region, Resident, spread_out
 from ge2.ops.graphs.while_loop import WhileLoop
 from ge2.ops.reduce import ReduceDeviations, ReduceSumExp
 from ge2.passes import TIDY
