@@ -18,13 +18,19 @@ from ge2.codegen.text import Operand
 from ge2.ir import Atom, Dims, Eqn, Graph, Var, makers_of
 from ge2.ops.dot import DotGeneral
 from ge2.ops.elementwise import ConvertElementType
-from ge2.ops.graphs.contraction import bare, is_contraction, of_steps, opened, steps_of
+from ge2.ops.graphs.contraction import (
+    bare,
+    is_contraction,
+    of_steps,
+    opened,
+    round_halves,
+    steps_of,
+)
 from ge2.ops.graphs.region import Region, is_loop, needed
 from ge2.ops.pointlike import Pointlike
 from ge2.ops.reduce import ArgReduce, Reduce
 from ge2.ops.shape import Transpose
 from ge2.passes.context import Context
-from ge2.passes.fusion_group import round_halves
 
 # A launch that waits for another costs more than most of what it does, and so does a pass over
 # memory. So a region becomes part of the product whose result it reads first, with sums over all

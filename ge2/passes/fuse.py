@@ -9,6 +9,7 @@ transpose, reshape by axes of size 1) belong to whoever reads through them.
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from graphlib import TopologicalSorter
 from itertools import accumulate, count, pairwise
@@ -17,10 +18,11 @@ from typing import Final
 from ge2.base.arrays import HALF
 from ge2.ir import Atom, Dims, Eqn, Graph, Var, without_dead_code
 from ge2.ops.dot import DotGeneral
+from ge2.ops.graphs.contraction import round_halves
 from ge2.ops.graphs.region import Region, alternating
 from ge2.ops.index import Gather
 from ge2.ops.pointlike import Pointlike
-from ge2.ops.reduce import ArgReduce
+from ge2.ops.reduce import ArgReduce, Reduce
 from ge2.ops.shape import BroadcastInDim, Iota, Reshape, Transpose
 from ge2.passes.context import NOTHING, Context
 from ge2.passes.context import Fusion as Sizes
@@ -30,6 +32,7 @@ from ge2.passes.fusion_group import (
     Group,
     Incoming,
     Uses,
+    Writer,
     better_shared,
     costly,
     cuts,
@@ -47,8 +50,6 @@ from ge2.passes.fusion_group import (
     only_readers,
     picked,
     plain,
-    round_halves,
-    seen_from,
     shifted_multiples,
     short,
     too_large,
@@ -74,8 +75,11 @@ def gathered(graph: Graph, context: Context = NOTHING) -> Fusion:
     gathers = context.gathers or context.caps is not None
     fusion = Fusion(graph, tuning, apart, gathers, context.tails, units)
     fusion.gather()
+    if late := fusion.stored_for_folds():
+        fusion = Fusion(graph, tuning, apart, gathers, context.tails, units, late)
+        fusion.gather()
     if parts := fusion.parts_of_long():
-        fusion = Fusion(graph, tuning, {**apart, **parts}, gathers, context.tails, units)
+        fusion = Fusion(graph, tuning, {**apart, **parts}, gathers, context.tails, units, late)
         fusion.gather()
     return fusion
 
@@ -84,14 +88,15 @@ class Fusion:
     """`parts` gives equations of groups that would be too long a number each: unlike ones are kept
     apart. `gathers`: regions may read arrays at indices made in regions; on a GPU single elements and
     short rows, where an index outside wraps around. `tails`: they may go on with sums that no block has
-    whole. `units`: multiprocessors of the GPU.
+    whole. `units`: multiprocessors of the GPU. `late`: equations that wait for the fold that reads them.
     """
 
     def __init__(
         self, graph: Graph, tuning: Sizes, parts: Mapping[int, int] | None = None,
-        gathers: bool = False, tails: bool = False, units: int = 0,
+        gathers: bool = False, tails: bool = False, units: int = 0, late: frozenset[int] = NO_AXES,
     ) -> None:  # fmt: skip
         self.graph, self.tuning, self.parts, self.gathers = graph, tuning, parts or {}, gathers
+        self.late = late
         # sums of what a product makes are for its own kernel, which goes on with none
         products = (e.outs for e in graph.eqns if isinstance(e.op, DotGeneral))
         self.units, self.tails, self.products = units, tails, {v for outs in products for v in outs}
@@ -214,11 +219,13 @@ class Fusion:
         read = [self.made_at(var) for var in (*[v for v, _ in uses], *tables)]
         made = [g for g, _ in read[: len(uses)] if g is not None and g is not self.scalars]
         producers = self.with_numbers(eqn, uses, made)
+        if index in self.late:
+            producers = {g: None for g in producers if self.late.issuperset(g.entries)}
         if len(self.leaders) > before:  # some are part of others now
             read = [self.made_at(var) for var in (*[v for v, _ in uses], *tables)]
         waiting = 0 if self.units else picked(eqn)  # other warps of a GPU work while one waits
         one = Incoming(index, eqn, uses, shape, tables, read, reduces, waiting, costly(eqn))
-        near = self.near(one, producers, self.waits(eqn, made))
+        near = self.near(one, producers, index in self.late or self.waits(eqn, made))
         home = next((group for group in near if self.joined(group, one)), None)
         if home is None:
             level = 1 + max([level for _, level in read], default=0)
@@ -407,6 +414,45 @@ class Fusion:
                 found.update(dict.fromkeys(entries[start:stop], next(numbers)))
         return found
 
+    def stored_for_folds(self) -> frozenset[int]:
+        """The equations whose results are stored for one fold alone, which their group could not take in,
+        though they are larger than what they are made of: the fold makes them as it reads that.
+        """
+        eqns, found = self.graph.eqns, set[int]()
+        sums = [n for n in self.group_of if isinstance(eqns[n].op, Reduce)]
+        apart = list(filter(self.reads_stored, sums))
+        makers = {v: n for n in self.group_of for v in eqns[n].outs} if apart else {}
+        readers = self.numbers_of_readers() if apart else {}
+        for n in apart:
+            waiting, work, read = self.bases(eqns[n]), set[int](), dict[Var, int]()
+            size, stored = waiting[0].type.size, waiting[0].type.nbytes
+            while waiting:
+                v = waiting.pop()
+                maker = makers.get(v, -1)
+                if (
+                    v.type.size == size
+                    and readers[v] == 1
+                    and isinstance(eqns[maker].op, Pointlike)
+                ):
+                    work.add(maker)
+                    waiting += self.bases(eqns[maker])
+                else:  # what a group makes may be stored for this alone
+                    read[v] = v.type.nbytes * (1 if maker < 0 else 2)
+            found |= work if stored > sum(read.values()) else NO_AXES
+        return frozenset(found)
+
+    def reads_stored(self, fold: int) -> bool:
+        """True of a fold of what another group makes."""
+        made = self.group(self.bases(self.graph.eqns[fold])[0])
+        return made not in (None, leader(self.leaders, self.group_of[fold]))
+
+    def numbers_of_readers(self) -> Counter[Var]:
+        """How many equations read each value, itself or by a view; the caller is one of them."""
+        eqns = (e for e in self.graph.eqns if not (e.outs and e.outs[0] in self.view_eqns))
+        found = Counter(v for e in eqns for v in dict.fromkeys(self.bases(e)))
+        found.update(self.source(a)[0] for a in self.graph.outputs if isinstance(a, Var))
+        return found
+
     def lengths(
         self, group: Group, entries: Sequence[int], readers: Mapping[Atom, set[Group | None]]
     ) -> list[int]:
@@ -538,7 +584,7 @@ class Rebuild:
     def region(self, node: Sequence[int]) -> Eqn:
         group = leader(self.fusion.leaders, self.fusion.group_of[node[0]])
         number = numbering(group)
-        writer = Writer(self.fusion, {a: number[a] for a in group.axes} | {NONE: NONE})
+        writer = Writer(self.fusion.view_eqns, {a: number[a] for a in group.axes} | {NONE: NONE})
         for i in node:
             writer.equation(self.old[i], group.entries[i])
         outs = tuple(v for i in node for v in self.old[i].outs if v in self.wanted)
@@ -549,50 +595,3 @@ class Rebuild:
         # an index that is outside is an error of the line that reads there
         last = next(iter(self.gathers(node)), self.old[node[-1]])
         return Eqn(Region(kind, space, axes, inner), tuple(writer.inputs), outs, last.source)
-
-
-class Writer:
-    """Collects the inner graph of a region."""
-
-    def __init__(self, fusion: Fusion, number: dict[int, int]) -> None:
-        self.fusion, self.number = fusion, number
-        self.inputs: dict[Var, None] = {}
-        self.eqns: list[Eqn] = []
-        self.axes: list[Dims] = []
-        self.made: set[Var] = set()
-        self.seen: dict[tuple[Var, Dims], Var] = {}  # views, by orientation
-
-    def equation(self, eqn: Eqn, entry: Dims) -> None:
-        at = tuple([self.number[a] for a in entry])
-        read = elements_of(eqn)
-        inputs = tuple([self.operand(a, at[: a.type.ndim]) if type(a) is Var else a for a in read])
-        if isinstance(eqn.op, Gather):
-            (table,) = tables = eqn.inputs[:1]
-            assert isinstance(table, Var)
-            self.inputs[table] = None
-            inputs = (*tables, *inputs)
-        self.eqns.append(eqn if inputs == eqn.inputs else Eqn(eqn.op, inputs, eqn.outs, eqn.source))
-        self.axes.append(at)
-        self.made.update(eqn.outs)
-
-    def operand(self, var: Var, at: Dims) -> Var:
-        """A value seen with these axes: made here, a view written here, or an input."""
-        eqn = self.fusion.view_eqns.get(var)
-        if eqn is None:
-            if var not in self.made:
-                self.inputs[var] = None
-            return var
-        known = self.seen.get((var, at))
-        if known is not None:
-            return known
-        inputs: tuple[Var, ...] = ()
-        for x in eqn.inputs:
-            dims = dims_of(eqn.op, x, var.type.shape)
-            assert isinstance(x, Var) and dims is not None
-            inputs = (self.operand(x, seen_from(at, dims)),)
-        out = var if var not in self.made else Var(var.type)
-        self.made.add(out)
-        self.seen[var, at] = out
-        self.eqns.append(Eqn(eqn.op, inputs, (out,), eqn.source))
-        self.axes.append(at)
-        return out

@@ -9,13 +9,11 @@ from functools import cache
 from itertools import accumulate
 from typing import Any, Final, TypeVar, final
 
-import numpy as np
-
 from ge2.base.arrays import HALF
 from ge2.base.record import mutable
 from ge2.ir import Atom, Dims, Eqn, Graph, Op, Var
 from ge2.ir.graph import BRANCHING
-from ge2.ops.elementwise import SHIFT_LEFT, SHIFT_RIGHT, ConvertElementType
+from ge2.ops.elementwise import SHIFT_LEFT, SHIFT_RIGHT
 from ge2.ops.index import Gather
 from ge2.ops.pointlike import Pointlike
 from ge2.ops.reduce import ArgReduce, Reduce, kept
@@ -399,78 +397,6 @@ def better_shared(
     return idle or elements >= tuning.shared
 
 
-# ------------------------------------------------------------------------------------ round halves
-# Half types inside a region, rounded where the program leaves them: a cast or a test is a store.
-#
-# A region holds equations of half types in float32 and rounds what it stores. Between equations of
-# one type that is nearer to the truth; a cast to another type, a comparison, `isinf` or an argmax
-# would show numbers that the type does not have. There the value is rounded first, once for all of
-# its readers of that kind.
-
-
-def round_halves(
-    graph: Graph, axes: tuple[Dims, ...], inexact: Iterable[Var] = ()
-) -> tuple[Graph, tuple[Dims, ...]]:
-    """The graph of a region with its roundings, and the axes of each equation.
-
-    `inexact`: inputs that are held in float32 and not rounded yet, such as the sums of a product.
-    """
-    if not any(v.type.dtype in HALF for e in graph.eqns for v in e.outs) and not inexact:
-        return graph, axes
-    rounding = Rounding(inexact)
-    for eqn, at in zip(graph.eqns, axes, strict=True):
-        rounding.take(eqn, at)
-    if len(rounding.eqns) == len(graph.eqns):
-        return graph, axes
-    return Graph(graph.inputs, tuple(rounding.eqns), graph.outputs, graph.consts), tuple(
-        rounding.axes
-    )
-
-
-class Rounding:
-    """The equations so far, and which of their values are no numbers of their type yet."""
-
-    def __init__(self, inexact: Iterable[Var]) -> None:
-        self.eqns: list[Eqn] = []
-        self.axes: list[Dims] = []
-        self.inexact = set(inexact)
-        self.rounded: dict[Var, Var] = {}
-
-    def take(self, eqn: Eqn, at: Dims) -> None:
-        dtypes = {v.type.dtype for v in eqn.outs}
-        first = eqn.op.jumps
-        inputs = tuple(self.operand(a, at) if first or leaves(a, dtypes) else a for a in eqn.inputs)
-        eqn = eqn if inputs == eqn.inputs else Eqn(eqn.op, inputs, eqn.outs, eqn.source)
-        self.add(eqn, at)
-        if dtypes & HALF and not self.keeps(eqn):
-            self.inexact.update(eqn.outs)
-
-    def add(self, eqn: Eqn, at: Dims) -> None:
-        self.eqns.append(eqn)
-        self.axes.append(at)
-
-    def keeps(self, eqn: Eqn) -> bool:
-        """True if the results are numbers of their type."""
-        if eqn.op.retypes or isinstance(eqn.op, Iota):
-            return True
-        return (eqn.op.exact or eqn.op.is_view) and self.inexact.isdisjoint(eqn.inputs)
-
-    def operand(self, x: Atom, at: Dims) -> Atom:
-        """The value as its type has it."""
-        if not isinstance(x, Var) or x not in self.inexact:
-            return x
-        if x not in self.rounded:
-            op = ConvertElementType(x.type.dtype)
-            y = self.rounded[x] = Var(*op.infer(x.type))
-            self.add(Eqn(op, (x,), (y,)), at if x.type.ndim == len(at) else ())
-        return self.rounded[x]
-
-
-def leaves(x: Atom, dtypes: set[np.dtype]) -> bool:
-    """True if an operand of a half type is read by an equation of another."""
-    return x.type.dtype in HALF and x.type.dtype not in dtypes
-
-
 def only_readers(graph: Graph) -> dict[Atom, Eqn]:
     """The equation that reads a value, of those that one alone reads."""
     found: dict[Atom, Eqn | None] = dict.fromkeys(graph.outputs)
@@ -591,3 +517,50 @@ def numbering(group: Group) -> dict[int, int]:
     order = dict.fromkeys([a for a in widest if a != NONE])
     order.update(dict.fromkeys(group.axes))
     return {axis: i for i, axis in enumerate(order)}
+
+
+class Writer:
+    """Collects the inner graph of a region."""
+
+    def __init__(self, views: Mapping[Var, Eqn], number: Mapping[int, int]) -> None:
+        self.views, self.number = views, number  # equations of views, and axes of the space
+        self.inputs: dict[Var, None] = {}
+        self.eqns: list[Eqn] = []
+        self.axes: list[Dims] = []
+        self.made: set[Var] = set()
+        self.seen: dict[tuple[Var, Dims], Var] = {}  # views, by orientation
+
+    def equation(self, eqn: Eqn, entry: Dims) -> None:
+        at = tuple([self.number[a] for a in entry])
+        read = elements_of(eqn)
+        inputs = tuple([self.operand(a, at[: a.type.ndim]) if type(a) is Var else a for a in read])
+        if isinstance(eqn.op, Gather):
+            (table,) = tables = eqn.inputs[:1]
+            assert isinstance(table, Var)
+            self.inputs[table] = None
+            inputs = (*tables, *inputs)
+        self.eqns.append(eqn if inputs == eqn.inputs else Eqn(eqn.op, inputs, eqn.outs, eqn.source))
+        self.axes.append(at)
+        self.made.update(eqn.outs)
+
+    def operand(self, var: Var, at: Dims) -> Var:
+        """A value seen with these axes: made here, a view written here, or an input."""
+        eqn = self.views.get(var)
+        if eqn is None:
+            if var not in self.made:
+                self.inputs[var] = None
+            return var
+        known = self.seen.get((var, at))
+        if known is not None:
+            return known
+        inputs: tuple[Var, ...] = ()
+        for x in eqn.inputs:
+            dims = dims_of(eqn.op, x, var.type.shape)
+            assert isinstance(x, Var) and dims is not None
+            inputs = (self.operand(x, seen_from(at, dims)),)
+        out = var if var not in self.made else Var(var.type)
+        self.made.add(out)
+        self.seen[var, at] = out
+        self.eqns.append(Eqn(eqn.op, inputs, (out,), eqn.source))
+        self.axes.append(at)
+        return out

@@ -18,6 +18,8 @@ from ge2.targets.cuda.tuning import Tuning
 from tests.codegen.texts import kernels
 from tests.kernels.made_cases import softmax
 from tests.kernels.wgmma_cases import BF16, F16, F32
+from tests.nvrtc import needs_nvrtc
+from tests.templates.cuda_harness import compiled
 from tests.together import needs_compiler
 
 F64: Final = np.dtype("f8")
@@ -128,6 +130,42 @@ def test_packs_along_the_last_of_several_axes() -> None:
     found = kernels(lambda x, g: (x * g).sum((0, 2, 3)), x, g, arch="sm_90a")
     text = next(text for kernel, text in found if kernel.kind == "reduce")
     assert text.count("ge2_read<PACK, 4>") == 2
+
+
+def gates(d: Any, e: Any) -> Any:
+    """A sum of all and sums of channels, between which blocks go on from row to row."""
+    s = 1 / (1 + np.exp(-d))
+    y = d * s
+    ct = e * (s + y * (1 - s))
+    return (y * e).sum(), ct.sum((0, 2, 3)), (ct * d).sum((0, 2, 3))
+
+
+def trades(at: Any, time: Any, price: Any, times: Any, prices: Any) -> Any:
+    """Numbers of eight bytes, found at indices of eight bytes: a thread has few registers for them."""
+    i = np.maximum(at - 1, 0)
+    fine = (at > 0) & (time - times[i] < 8e-5)
+    return np.where(fine, price - prices[i], np.float32(np.nan)), fine.sum()
+
+
+@needs_nvrtc
+@pytest.mark.parametrize(
+    ("function", "shape", "dtypes"),
+    [
+        (gates, (16, 128, 64, 64), (F32, BF16)),
+        (trades, (1 << 21,), (np.dtype("i8"), F64, F32, F64, F32)),
+    ],
+)
+def test_a_loop_over_rows_is_written_out_as_registers_allow(
+    function: Any, shape: tuple[int, ...], dtypes: tuple[Any, ...]
+) -> None:
+    """Rows of which nothing is kept were written out whole, 64 times, and loops of large rows four
+    times, however much a thread reads each time.
+    """
+    xs = [
+        np.broadcast_to(np.zeros((), t), shape if n < 3 else 1 << 18) for n, t in enumerate(dtypes)
+    ]
+    for kernel, text in kernels(function, *xs, arch="sm_90a"):
+        assert not any(usage.spills for usage in compiled(text, "sm_90a").kernels), kernel.kind
 
 
 @needs_compiler

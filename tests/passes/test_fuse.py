@@ -430,3 +430,22 @@ def test_a_mask_is_made_anew_for_who_reads_it_across_its_lines():
     both = rows / rows.sum(1, keepdims=True) + (columns / columns.sum(1, keepdims=True)).T
     by_x = (both - 2 * np.eye(80)) / 8
     all_close(ge2.jit(step)(a, b), (by_x @ b, by_x.T @ a), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize(("also", "stored"), [("", False), (", p", True)])
+def test_an_outer_product_is_made_by_the_sum_that_alone_reads_it(also: str, stored: bool):
+    """As of the gradient of narrow weights: the region of the factors goes on with a loss, so it has no
+    sums over other axes, and the products are larger than both factors.
+    """
+    before = graph(f"""{{ lambda ; x:f32[16384,8] y:f32[16384,8]. let
+        a:f32[16384,8] = tanh x
+        s:f32[] = reduce_sum[axes=(0, 1)] a
+        t:f32[] = div s 9.0:f32[]
+        b:f32[16384,8,8] = broadcast_in_dim[dims=(0, 1) shape=(16384, 8, 8)] a
+        c:f32[16384,8,8] = broadcast_in_dim[dims=(0, 2) shape=(16384, 8, 8)] y
+        p:f32[16384,8,8] = mul b c
+        d:f32[8,8] = reduce_sum[axes=(0,)] p
+      in (t, a, d{also}) }}""")
+    after = verify(fuse(before, Context(limits_of("sm_90a"), tails=True)))
+    assert ((16384, 8, 8) in [v.type.shape for e in after.eqns for v in e.outs]) == stored
+    same(after, before, *np.random.default_rng(0).normal(size=(2, 16384, 8)).astype(np.float32))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 import ge2
 from ge2.base.config import config
 from ge2.compile.rewrites.products import half_results, narrow_operands
-from tests.compared import all_close
+from tests.compared import all_close, all_equal
 from tests.together import needs_compiler
 
 X, W = (np.random.default_rng(n).normal(size=(6, 6)).astype("f4") for n in range(2))
@@ -75,3 +76,26 @@ def test_operands_that_the_program_made_wide_are_read_as_they_are() -> None:
     all_close(found(X, W), graph(X, W), rtol=1e-6)
     plain = ge2.make_jaxpr(lambda x, w: x @ w)(X, W).graph
     assert narrow_operands(plain) is plain
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "half"),
+    [("bf16", "i8", "bfloat16"), ("u8", "f16", "float16"), ("i8", "u8", "bfloat16")],
+)
+def test_bytes_are_multiplied_as_half_types_which_have_them_all(a: str, b: str, half: str) -> None:
+    """As queries by a cache of keys that is kept in int8, turned after it was made wide."""
+    dtypes = {"bf16": ge2.bfloat16, "f16": np.float16, "i8": np.int8, "u8": np.uint8}
+    rng = np.random.default_rng(0)
+    x, w = (rng.integers(0, 127, (6, 6)).astype(dtypes[t]) for t in (a, b))
+
+    def f(x, w):
+        return x.astype(np.float32) @ w.astype(np.float32).T
+
+    graph = ge2.make_jaxpr(f)(x, w).graph
+    found = narrow_operands(graph)
+    (product,) = (e for e in found.eqns if e.op.name == "dot_general")
+    types = [v.type.dtype.name for v in (*product.inputs, *product.outs)]
+    assert types == [half, half, "float32"]
+    all_equal(found(x, w), graph(x, w))
+    short = ge2.make_jaxpr(f)(x, w.astype(np.int16)).graph
+    assert narrow_operands(short) is short  # no half type has all of these

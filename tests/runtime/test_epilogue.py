@@ -222,6 +222,24 @@ def test_results_of_a_row_alone() -> None:
 
 
 @needs_compiler
+@pytest.mark.parametrize(
+    ("axes", "shapes"),
+    [
+        ("ijk,k->ij", ((4, 16, 32), (32,))),
+        ("hijk,jk->hi", ((4, 5, 16, 32), (16, 32))),
+        ("k,ijk->ij", ((32,), (4, 16, 32))),
+        ("bijk,bk->bij", ((3, 4, 16, 32), (3, 32))),
+    ],
+)
+def test_lines_of_several_axes_by_a_vector_are_no_matrix(
+    axes: str, shapes: tuple[tuple[int, ...], tuple[int, ...]]
+) -> None:
+    """Gates of tokens: the result has two axes, which were taken for rows and columns."""
+    x, y = (drawn(*shape) for shape in shapes)
+    same(lambda x, y: 1 / (1 + np.exp(-np.einsum(axes, x, y))), x, y, together=0)
+
+
+@needs_compiler
 def test_the_parted_region() -> None:
     def f(x: Any, w: Any, mask: Any, mean: Any) -> Any:
         ct = (x @ w) * mask

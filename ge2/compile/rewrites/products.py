@@ -37,6 +37,8 @@ from ge2.targets.cuda.kernels.products import no_fp8, no_groups_fp8
 from ge2.targets.cuda.kernels.tensor_cores import Apart
 from ge2.targets.cuda.limits import Limits
 
+WIDER = INTEGERS | {FLOAT32}  # than bytes
+
 # -------- A product of whose columns a region reads one half beside the other becomes two products,
 # of halves of its right factor, where those and the region are better as one kernel.
 # h = x @ w; a, b = split h; y = silu a * b -> a = x @ w[:, :n]; b = x @ w[:, n:]; y = silu a * b
@@ -360,9 +362,11 @@ def cast_after(eqn: Eqn, wide: np.dtype, out: np.dtype) -> tuple[Eqn, ...]:
 
 # -------- Products of operands that are narrow numbers made wide are products of those.
 # dot_general (convert[float32] a:bf16) (convert[float32] b:bf16) -> dot_general[out=float32] a b
+# dot_general (convert[float32] a:bf16) (convert[float32] b:i8) -> dot_general[out=float32] a (convert[bf16] b)
 # dot_general (convert[int32] a:i8) (convert[int32] b:i8) -> dot_general[out=int32] a b
 # The product of two numbers of half types is exact in float32, and the sum is of float32 as before. So a
-# program that rounds its operands itself, to have mixed precision, has tensor cores. Bytes are
+# program that rounds its operands itself, to have mixed precision, has tensor cores; so has one with
+# weights or keys of bytes, all of which half types have. Bytes are
 # multiplied by them as they are, and summed in int32, which wraps: what is of no more bits is the same
 # number, and of 64 bits if the sum is of so few terms that it never wraps.
 
@@ -405,7 +409,7 @@ def may_be_narrow(eqn: Eqn) -> bool:
 
 def is_widened(dtype: np.dtype, wide: np.dtype) -> bool:
     """True of a conversion that a product of narrow numbers does itself."""
-    return (dtype in HALF and wide == FLOAT32) or (dtype in BYTES and wide in INTEGERS)
+    return (dtype in HALF and wide == FLOAT32) or (dtype in BYTES and wide in WIDER)
 
 
 def narrowed(eqn: Eqn, a: Atom, b: Atom) -> list[Eqn]:
@@ -413,9 +417,8 @@ def narrowed(eqn: Eqn, a: Atom, b: Atom) -> list[Eqn]:
     op, (y,) = eqn.op, eqn.outs
     assert isinstance(op, DotGeneral)
     dtypes = a.type.dtype, b.type.dtype
-    if dtypes[0] not in BYTES:
-        product = replace(op, precision=None, out=FLOAT32)
-        return [replace(eqn, op=product, inputs=(a, b)) if dtypes[0] == dtypes[1] else eqn]
+    if y.type.dtype == FLOAT32:
+        return of_halves(eqn, (a, b))
     terms = math.prod(a.type.shape[i] for i in op.contract[0])
     largest = math.prod(max(-np.iinfo(d).min, np.iinfo(d).max) for d in dtypes)
     if y.type.dtype.itemsize > 4 and terms * largest > np.iinfo(INT32).max:
@@ -428,6 +431,21 @@ def narrowed(eqn: Eqn, a: Atom, b: Atom) -> list[Eqn]:
         replace(eqn, op=product, inputs=(a, b), outs=(sums,)),
         Eqn(ConvertElementType(y.type.dtype), (sums,), (y,), eqn.source),
     ]
+
+
+def of_halves(eqn: Eqn, factors: Sequence[Atom]) -> list[Eqn]:
+    """The product with float32 results of the half type that has every number of both factors; as it
+    is, if none has.
+    """
+    dtypes, casts = {x.type.dtype for x in factors}, list[Eqn]()
+    alike = iter((*(dtypes if len(dtypes) == 1 else ()), BFLOAT16, FLOAT16))
+    half = next((t for t in alike if t in HALF and dtypes <= {t, *BYTES}), None)
+    if half is None:
+        return [eqn]
+    cast = ConvertElementType(half)
+    inputs = [x if x.type.dtype == half else applied(casts, cast, x) for x in factors]
+    op = replace(eqn.op, precision=None, out=FLOAT32)  # type: ignore[type-var]
+    return [*casts, replace(eqn, op=op, inputs=tuple(inputs))]
 
 
 # -------- Products of mixed precision whose float32 results would be stored between kernels give

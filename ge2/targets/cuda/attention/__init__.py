@@ -18,10 +18,10 @@ from ge2.ops.attention.form import Form
 from ge2.ops.attention.graphs import inputs_of
 from ge2.ops.attention.ops import Tiling
 from ge2.ops.attention.scores import Scores, narrowed
+from ge2.ops.graphs.contraction import round_halves
 from ge2.ops.graphs.region import Region
 from ge2.ops.random import UINT32, Draw, RandomBits
 from ge2.passes.fuse import fuse
-from ge2.passes.fusion_group import round_halves
 from ge2.passes.indices import in_order, orientation
 from ge2.targets.cuda.emit import CudaKernel, Fixed
 from ge2.targets.cuda.emit.columnwise import Lanes

@@ -293,15 +293,32 @@ class Plan:
     def written_out(self, works: Sequence[Work]) -> int:
         """The unrolling of a loop over a row that is read again: so often that as many bytes
         are on their way where a thread reads single elements as where it reads packs, unless much is
-        done with each.
+        done with each, or a thread has no registers for as many.
         """
         few, most = self.tuning.unrolled, self.tuning.unrolled_works
-        read = [p for p in self.said.read_in(works) if self.depends(p)]
+        arrays = self.said.read_in(works)
+        read = [p for p in arrays if self.depends(p)]
         wide = [min(self.places.wide(p), self.pack) * p.var.type.dtype.itemsize for p in read]
         times = WIDEST // max(wide, default=WIDEST) if wide else 1
         while times > 1 and (few * times * len(works) * self.pack > most):
             times //= 2
+        stored = [w.param for w in works if w.param is not None]
+        held = sum(p.var.type.dtype.itemsize for p in (*arrays, *stored))
+        registers = self.chip.registers // self.shape.block
+        while few > 1 and few * times * self.pack * held > 4 * registers:
+            few //= 2
         return few * max(times, 1)
+
+    def unrolling(self, works: Sequence[Work]) -> str:
+        """How often a loop over the elements that a thread has is written out: "" for each of them,
+        which is where something of it is kept in a register of its own.
+        """
+        if self.in_shared:
+            return str(self.tuning.in_turn)
+        if self.outer():
+            return str(self.tuning.unrolled)
+        kept = self.held or self.between() or self.sums()
+        return "" if kept else str(self.written_out(works))
 
     def outer(self) -> bool:
         """True if no array has an element for each of each row, nothing is kept of one, and rows are

@@ -307,8 +307,7 @@ class Rows:
             head, unroll, places = self.striding(), str(self.plan.written_out(works)), self.along()
         else:
             head = "int k = 0; k < PACKS; k++"
-            outer = str(self.plan.tuning.unrolled) if self.plan.outer() else ""
-            unroll = str(self.plan.tuning.in_turn) if self.plan.in_shared else outer
+            unroll = self.plan.unrolling(works)
             named = [*inner.reads, *inner.elements, *inner.apart, *inner.writes, Text(inner.test)]
             ends = self.end_of_packs()
             places = self.along(named)

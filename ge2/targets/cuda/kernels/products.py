@@ -482,8 +482,9 @@ class CudaSmallContraction(Cuda):
         if why := mixed(*(x.type for x in op.product.inputs)):
             return why
         shape, dot = op.product.outs[0].type.shape, op.dot
-        many = dot.beside != ((), ())
-        if len(shape) != 2 + len(dot.beside[0]) or min(shape[-2:]) == 1:
+        many, (a, b) = dot.beside != ((), ()), op.product.inputs
+        # lines of several axes by a vector have two axes, of which neither is of columns
+        if any(len(axes) != 1 for axes in dot.free(a.type, b.type)) or min(shape[-2:]) == 1:
             return "the product is no matrix"
         if many and op.prologues:
             return "an operand of many products is made"
@@ -491,8 +492,7 @@ class CudaSmallContraction(Cuda):
             return why
         if caps is None or not problem.settled:
             return ""
-        lies = read_of(op, problem)
-        (a, b), y = op.product.inputs, op.product.outs[0].type
+        lies, y = read_of(op, problem), op.product.outs[0].type
         if any(1 not in lies[x].strides for e in op.prologues for x in e.outs):
             return "an operand that is made has no neighbours"
         strides = lies[a].strides, lies[b].strides, tight(y.shape, range(y.ndim))
