@@ -49,6 +49,7 @@ from ge2.targets.c.emit import (
     statements,
     taken_in,
     taken_with_nan,
+    takes_computed,
     vectorises,
     widens_bytes,
     wrapped,
@@ -129,7 +130,7 @@ class Writer(Statements):
         self.looks: dict[Work, list[Text]] = {}  # in innermost loops: at the indices of a gather
 
     def run(self) -> CKernel:
-        total, alone = "", self.alone()
+        total, unit, alone = "", 0, self.alone()
         if alone is None or self.threads == ALONE:
             body = self.inside(self.root)
         else:
@@ -137,7 +138,7 @@ class Writer(Statements):
                 each for w in self.root.children if isinstance(w, Work) for each in self.line(w)
             ]
             body, cut = [*before, *self.share(alone)], self.cut(alone, False)
-            total = cut.total
+            total, unit = cut.total, self.places.unit(alone.spec)
             for name, value in (("chunk", cut.chunk), ("grain", cut.grain)):
                 self.places.size(name, value)
             self.places.add_argument("threads", "int threads", "threads")
@@ -155,7 +156,7 @@ class Writer(Statements):
         return CKernel(
             self.region.kind, self.text, tuple(arguments), (), len(self.region.graph.eqns), total,
             tuple(self.helpers), template="c/region.c.jinja", view=with_reads(body, arguments),
-            unit=self.places.unit(alone.spec) if total and alone is not None else 0,
+            unit=unit, choosing=takes_computed(self.makers),
         )  # fmt: skip
 
     # -- loops
@@ -324,9 +325,8 @@ class Writer(Statements):
             c, names = ("+", f"{name}_re, {name}_im") if w in self.by_parts else (clause(w), name)
             clauses.setdefault(c, []).append(names)
         text = "".join(f" reduction({c}:{', '.join(names)})" for c, names in clauses.items() if c)
-        crowded = widens_bytes(loop.works, self.tuning.crowded) or has_byte_floats(
-            self.region.graph
-        )
+        crowded = has_byte_floats(self.region.graph)
+        crowded = crowded or widens_bytes(loop.works, self.tuning.crowded)
         if not text and crowded:
             text = f" simdlen({self.tuning.bytes_at_once})"
         elif not text and is_long(loop, self.root, self.axes.sizes, self.tuning):
@@ -596,5 +596,5 @@ class Writer(Statements):
         if self.sought[1]:
             own = w is self.sought[0]
             return met(w, self.state(w), name, value, index) if own else []
-        steady = w.home is not None and self.is_brief(w.home)
+        steady = bool(self.homes[w.y].dims) or (w.home is not None and self.is_brief(w.home))
         return [Text(taken_in(w, name, value, index, steady), comment)]
