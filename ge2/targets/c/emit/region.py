@@ -208,8 +208,10 @@ class Writer(Statements):
         simd = vectorises(loop.works) and not (few and short)
         simd = simd and (bool(local) or not loop.innermost or not self.scattered(loop, a))
         flags, checks = self.nan_flags(local) if simd else ([], [])
-        if brief and self.axes.sizes[a] > 2:  # of two gcc sees by itself which comes first
+        # of two gcc sees by itself which comes first
+        if loop.innermost and not simd and 2 < self.axes.sizes[a] <= self.tuning.placed:
             flags, checks = self.nan_places(local, loop)
+            unroll = f"#pragma GCC unroll {self.axes.sizes[a]}" if checks else unroll
         limits = statements.limits(loop.works, self.places)
         long = loop.innermost and self.axes.sizes[a] >= self.tuning.screened
         if long and not limits and screens(loop.works, local):
@@ -224,13 +226,8 @@ class Writer(Statements):
         first = [statements.looked_at(x, self.operand(x.index), self.places) for x in still]
         before = [*first, *before]
         if not runs:
-            return [
-                *flags,
-                *before,
-                For(letter, begin, end, tuple(self.inside(loop)), pragma),
-                *after,
-                *checks,
-            ]
+            whole = For(letter, begin, end, tuple(self.inside(loop)), pragma)
+            return [*flags, *before, whole, *after, *checks]
         run = run_length(runs, self.tuning)
         stop = Text(f"const int64_t end = ge2_least(at + {run}, {end});")
         inner = For(letter, "at", "end", tuple(self.inside(loop)), pragma)
