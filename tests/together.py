@@ -35,7 +35,7 @@ CALL = re.compile(
     re.MULTILINE,
 )
 FUNCTION = re.compile(
-    r"^(?:(?:static|GE2_(?:FN|SINGLE|CALLER|PANEL_TILE|CALLED|CALLED_TILE)) (?:void|int)|int) "
+    r"^(?:(?:static|GE2_(?:FN|SINGLE|CALLER|CHOOSING|PANEL_TILE|CALLED|CALLED_TILE)) (?:void|int)|int) "
     r"(\w+)\(.*?^}$",
     re.DOTALL | re.MULTILINE,
 )

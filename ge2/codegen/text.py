@@ -168,6 +168,7 @@ class CKernel:
     view: Any = None  # a frozen record of what that template prints
     text: str = ""  # the whole function, called as its kind, in place of what a template prints
     unit: int = 0  # elements of a region that an iteration has, in C order; 0 if in another
+    choosing: bool = False  # it folds extremes of what it computes, in loops along them
 
     @property
     def title(self) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import nullcontext
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -16,6 +17,7 @@ from ge2.base.config import config
 from ge2.compile import compile_graph
 from tests.exhaustive import SAMPLING
 from tests.small import TINY
+from tests.templates.harness import IS_GCC, build
 from tests.together import needs_compiler, together
 
 SHAPES, DTYPES = (
@@ -94,3 +96,34 @@ def test_places_of_extremes_in_runs(rng):
     assert "_part" in "".join(map(str, low.kernels))
     for ours, wanted in zip(low.executable(*arrays), ge2.tree.leaves(both(*arrays)), strict=True):
         np.testing.assert_array_equal(ours, wanted)
+
+
+def neighbours(x: Any) -> Any:
+    """Places in a ring."""
+    i = np.floor((x[:1] - x) % 300.0)
+    at = i.astype(np.int32) % 300
+    return x - i, at, (at + 1) % 300
+
+
+@pytest.mark.skipif(not IS_GCC, reason="reads what gcc reports")
+def test_what_is_known_of_a_choice_costs_no_vectors(tmp_path: Path) -> None:
+    """Of an infinity that a mask chooses, or a function becomes, gcc knows how it compares; and of a
+    remainder that is 0 all that follows.
+    """
+    chosen: list[Callable[[Any], Any]] = [
+        np.exp, lambda x: np.where(x > 0.5, x, -np.inf), lambda x: np.where(x > 0.5, x * 2, 0.0),
+    ]  # fmt: skip
+    folds = [lambda y: y.max(0), lambda y: y.max(1), lambda y: y.argmin(1)]
+    made = [lambda x, f=f, fold=fold: fold(f(x)) for f, fold in product(chosen, folds)]
+    x, scalar = np.ones((200, 300), np.float32), []
+    for at, f in enumerate([*made, neighbours]):
+        text = ge2.jit(f).lower(x).as_text("c")
+        said = build(text, tmp_path, ["-w", "-fopt-info-vec-optimized"])[1].splitlines()
+        done = {line.split(":")[1] for line in said if "loops.c:" in line and "loop vec" in line}
+        lines = enumerate(text.splitlines(), 1)
+        simd = [
+            i for i, line in lines if "#pragma omp simd" in line
+        ]  # the pragma, `for`, what it does
+        if not simd or not done.issuperset(str(i + 2) for i in simd):
+            scalar.append(at)
+    assert scalar == []

@@ -42,6 +42,7 @@ class Regions:
     # elements whose float32 sum is taken before it is added to a float64: NumPy errs as much
     run: int = 256
     exact_run: int = 128  # as many as NumPy adds before it goes pairwise, in eight sums
+    placed: int = 16  # floats up to which the place of an extreme is sought in a loop written out
     screened: int = 32  # elements from which on vectors find an extreme before its place is sought
     sought: int = 2048  # bytes of a run of elements whose extreme vectors find
     halved: int = 1 << 15  # elements of a block of NumPy's whose sum is taken by halves

@@ -22,7 +22,7 @@ from ge2.base.arrays import (
     HALF,
 )
 from ge2.codegen.axes import Loop, Work
-from ge2.codegen.kernel_values import Param
+from ge2.codegen.kernel_values import Held, Param
 from ge2.codegen.text import Text
 from ge2.codegen.user_kernels import BITS as USER_BITS
 from ge2.codegen.user_kernels import INTEGER, NAMED, Spelling, subjects
@@ -296,6 +296,13 @@ def vectorises(works: Iterable[Work]) -> bool:
 def is_complex_sum(w: Work) -> bool:
     """True of a sum of complex numbers, which vectors take by parts."""
     return w.kind == "fold" and w.xs[0].dtype in COMPLEX and op_of(w).name == "reduce_sum"
+
+
+def takes_computed(makers: Mapping[Held, Work]) -> bool:
+    """True if extremes of floats, or their places, are of what the kernel computes: not of an array."""
+    folds = (w for w in makers.values() if w.kind == "fold" and w.xs[0].dtype in REAL)
+    found = (makers.get(w.xs[0]) for w in folds if apart(w) or gathers_index(w))
+    return any(maker is not None and maker.kind == "compute" for maker in found)
 
 
 def parts_of(part: str) -> tuple[Text, Text]:

@@ -49,6 +49,7 @@ from ge2.targets.c.emit import (
     statements,
     taken_in,
     taken_with_nan,
+    takes_computed,
     vectorises,
     widens_bytes,
     wrapped,
@@ -129,7 +130,7 @@ class Writer(Statements):
         self.looks: dict[Work, list[Text]] = {}  # in innermost loops: at the indices of a gather
 
     def run(self) -> CKernel:
-        total, alone = "", self.alone()
+        total, unit, alone = "", 0, self.alone()
         if alone is None or self.threads == ALONE:
             body = self.inside(self.root)
         else:
@@ -137,7 +138,7 @@ class Writer(Statements):
                 each for w in self.root.children if isinstance(w, Work) for each in self.line(w)
             ]
             body, cut = [*before, *self.share(alone)], self.cut(alone, False)
-            total = cut.total
+            total, unit = cut.total, self.places.unit(alone.spec)
             for name, value in (("chunk", cut.chunk), ("grain", cut.grain)):
                 self.places.size(name, value)
             self.places.add_argument("threads", "int threads", "threads")
@@ -155,7 +156,7 @@ class Writer(Statements):
         return CKernel(
             self.region.kind, self.text, tuple(arguments), (), len(self.region.graph.eqns), total,
             tuple(self.helpers), template="c/region.c.jinja", view=with_reads(body, arguments),
-            unit=self.places.unit(alone.spec) if total and alone is not None else 0,
+            unit=unit, choosing=takes_computed(self.makers),
         )  # fmt: skip
 
     # -- loops
@@ -207,8 +208,10 @@ class Writer(Statements):
         simd = vectorises(loop.works) and not (few and short)
         simd = simd and (bool(local) or not loop.innermost or not self.scattered(loop, a))
         flags, checks = self.nan_flags(local) if simd else ([], [])
-        if brief and self.axes.sizes[a] > 2:  # of two gcc sees by itself which comes first
+        # of two gcc sees by itself which comes first
+        if loop.innermost and not simd and 2 < self.axes.sizes[a] <= self.tuning.placed:
             flags, checks = self.nan_places(local, loop)
+            unroll = f"#pragma GCC unroll {self.axes.sizes[a]}" if checks else unroll
         limits = statements.limits(loop.works, self.places)
         long = loop.innermost and self.axes.sizes[a] >= self.tuning.screened
         if long and not limits and screens(loop.works, local):
@@ -223,13 +226,8 @@ class Writer(Statements):
         first = [statements.looked_at(x, self.operand(x.index), self.places) for x in still]
         before = [*first, *before]
         if not runs:
-            return [
-                *flags,
-                *before,
-                For(letter, begin, end, tuple(self.inside(loop)), pragma),
-                *after,
-                *checks,
-            ]
+            whole = For(letter, begin, end, tuple(self.inside(loop)), pragma)
+            return [*flags, *before, whole, *after, *checks]
         run = run_length(runs, self.tuning)
         stop = Text(f"const int64_t end = ge2_least(at + {run}, {end});")
         inner = For(letter, "at", "end", tuple(self.inside(loop)), pragma)
@@ -324,9 +322,8 @@ class Writer(Statements):
             c, names = ("+", f"{name}_re, {name}_im") if w in self.by_parts else (clause(w), name)
             clauses.setdefault(c, []).append(names)
         text = "".join(f" reduction({c}:{', '.join(names)})" for c, names in clauses.items() if c)
-        crowded = widens_bytes(loop.works, self.tuning.crowded) or has_byte_floats(
-            self.region.graph
-        )
+        crowded = has_byte_floats(self.region.graph)
+        crowded = crowded or widens_bytes(loop.works, self.tuning.crowded)
         if not text and crowded:
             text = f" simdlen({self.tuning.bytes_at_once})"
         elif not text and is_long(loop, self.root, self.axes.sizes, self.tuning):
@@ -596,5 +593,5 @@ class Writer(Statements):
         if self.sought[1]:
             own = w is self.sought[0]
             return met(w, self.state(w), name, value, index) if own else []
-        steady = w.home is not None and self.is_brief(w.home)
+        steady = bool(self.homes[w.y].dims) or (w.home is not None and self.is_brief(w.home))
         return [Text(taken_in(w, name, value, index, steady), comment)]

@@ -40,7 +40,10 @@ GE2_FN double ge2_f64_of_i64(int64_t x) { return GE2_UNSIGNED_ZERO(double, x); }
 /* A float as an integer, rounded towards 0. C leaves open what NaN and numbers out of range become: on x86-64 the least
  * integer. The halves of the two unsigned types are converted apart, as NumPy's loops over arrays do it. */
 #define GE2_TRUNCATED(f, F) \
-    GE2_FN int32_t ge2_truncated_i32_##f(F x) { return x >= -0x1p31f && x < 0x1p31f ? (int32_t)x : INT32_MIN; } \
+    GE2_FN int32_t ge2_truncated_i32_##f(F x) { \
+        const int32_t inside = -(int32_t)((x >= -0x1p31f) & (x < 0x1p31f)); \
+        return ((int32_t)x & inside) | (INT32_MIN & ~inside); \
+    } \
     GE2_FN int64_t ge2_truncated_i64_##f(F x) { \
         const int64_t inside = -(int64_t)((x >= -0x1p63f) & (x < 0x1p63f)); \
         return (ge2_i64_of_f64(x) & inside) | (INT64_MIN & ~inside); \

@@ -82,17 +82,21 @@ typedef struct timespec ge2_time;
 /* A function whose time is that of others, which it calls: gcc does less to it. It does not become part of one
    without this, nor one without it part of this, unless that always is. GE2_SOONER only hands arguments on; a
    GE2_LIGHT one may copy or count, too; a GE2_BRANCHING one sorts, seeks or checks, and has vectors in loops that are
-   said to have them alone. */
+   said to have them alone. A GE2_CHOOSING one folds extremes of what is chosen: gcc would go on from each choice by
+   a path of its own, on which it knows that one of two numbers is infinite, and have no vectors. */
 #ifdef __clang__
 #define GE2_SOONER
 #define GE2_LIGHT
 #define GE2_BRANCHING
+#define GE2_WITHOUT_PATHS
 #else
 #define GE2_SOONER __attribute__((optimize("Og")))
 #define GE2_LIGHT __attribute__((optimize("O1")))
 #define GE2_BRANCHING __attribute__((optimize("O2")))
+#define GE2_WITHOUT_PATHS __attribute__((optimize("no-thread-jumps")))
 #endif
 #define GE2_CALLER GE2_LIGHT GE2_SINGLE
+#define GE2_CHOOSING GE2_WITHOUT_PATHS GE2_SINGLE
 #define GE2_CALLED static __attribute__((noinline, unused)) /* a function that does not become part of its callers */
 
 /* A function with variants for vectors, of which a library has one copy, though each of its parts defines it. */

@@ -59,6 +59,17 @@ GE2_FN double ge2_integer_pow_f64(double x, int64_t n) {
     return n < 0 ? 1.0 / y : y;
 }
 
+/* `a` if it is so, else `b`, by masks: where one of them is known, as an infinity is, gcc goes on from a choice by a path
+ * on which it knows what follows, and a loop that compares the result, or takes its extreme, has no vectors. */
+GE2_FN float ge2_chosen_f32(_Bool so, float a, float b) {
+    uint32_t mask = 0 - (uint32_t)so;
+    return ge2_of_bits_f32((ge2_bits_f32(a) & mask) | (ge2_bits_f32(b) & ~mask));
+}
+GE2_FN double ge2_chosen_f64(_Bool so, double a, double b) {
+    uint64_t mask = 0 - (uint64_t)so;
+    return ge2_of_bits_f64((ge2_bits_f64(a) & mask) | (ge2_bits_f64(b) & ~mask));
+}
+
 /* ---- comparison: maximum and minimum pass on a NaN, fmax and fmin pass on the other operand */
 
 GE2_FN uint8_t ge2_lt_f32(float a, float b) { return a < b; }

@@ -55,13 +55,11 @@ GE2_FN double ge2_times_power_f64(double x, double turns) {
 
 /* y where |x| is at most `limit` or NaN; else what y goes to */
 GE2_FN float ge2_exp_ends_f32(float x, float y, float limit, float least) {
-    float end = x < 0 ? least : __builtin_inff();
-    return __builtin_fabsf(x) > limit ? end : y;
+    return ge2_chosen_f32(__builtin_fabsf(x) > limit, ge2_chosen_f32(x < 0, least, __builtin_inff()), y);
 }
 
 GE2_FN double ge2_exp_ends_f64(double x, double y, double limit, double least) {
-    double end = x < 0 ? least : __builtin_inf();
-    return __builtin_fabs(x) > limit ? end : y;
+    return ge2_chosen_f64(__builtin_fabs(x) > limit, ge2_chosen_f64(x < 0, least, __builtin_inf()), y);
 }
 
 /* exp(r), relative error 2^-28 before rounding (float64: 2^-57) */
@@ -169,8 +167,8 @@ GE2_FN float ge2_expm1_f32(float x) {
     float half = ge2_power_f32(p.turns, -1);
     float y = 2.0f * __builtin_fmaf(half, ge2_expm1_near_0_f32(p.r), half - 0.5f);
     y = __builtin_fabsf(x) < 0x1p-25f ? x : y;
-    y = x < -20.0f ? -1.0f : y;
-    return x > 89.0f ? __builtin_inff() : y;
+    y = ge2_chosen_f32(x < -20.0f, -1.0f, y);
+    return ge2_chosen_f32(x > 89.0f, __builtin_inff(), y);
 }
 
 GE2_FN double ge2_expm1_f64(double x) {
@@ -178,8 +176,8 @@ GE2_FN double ge2_expm1_f64(double x) {
     double half = ge2_power_f64(p.turns, -1);
     double y = 2.0 * __builtin_fma(half, ge2_expm1_near_0_f64(p.r), half - 0.5);
     y = __builtin_fabs(x) < 0x1p-54 ? x : y;
-    y = x < -40.0 ? -1.0 : y;
-    return x > 710.0 ? __builtin_inf() : y;
+    y = ge2_chosen_f64(x < -40.0, -1.0, y);
+    return ge2_chosen_f64(x > 710.0, __builtin_inf(), y);
 }
 
 /* Both hyperbolic functions from C = cosh(r) and S = sinh(r), so that nothing cancels:

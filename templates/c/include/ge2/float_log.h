@@ -71,15 +71,13 @@ GE2_FN double ge2_log_tail_f64(double f) {
 
 /* what any logarithm makes of 0, of what is below, of infinity and NaN */
 GE2_FN float ge2_log_ends_f32(float x, float y) {
-    y = x < __builtin_inff() ? y : x;
-    y = x == 0 ? -__builtin_inff() : y;
-    return x < 0 ? __builtin_nanf("") : y;
+    y = ge2_chosen_f32(x == 0, -__builtin_inff(), x < __builtin_inff() ? y : x);
+    return ge2_chosen_f32(x < 0, __builtin_nanf(""), y);
 }
 
 GE2_FN double ge2_log_ends_f64(double x, double y) {
-    y = x < __builtin_inf() ? y : x;
-    y = x == 0 ? -__builtin_inf() : y;
-    return x < 0 ? __builtin_nan("") : y;
+    y = ge2_chosen_f64(x == 0, -__builtin_inf(), x < __builtin_inf() ? y : x);
+    return ge2_chosen_f64(x < 0, __builtin_nan(""), y);
 }
 
 /* e log(2) + log(1 + f), with log(2) in two parts */

@@ -78,8 +78,8 @@ GE2_FN float ge2_pow_ends_f32(float x, float y, float power) {
     int one = (y == 0) | (x == 1.0f) | ((x == -1.0f) & (__builtin_fabsf(y) == __builtin_inff()));
     int undefined = (x < 0) & (x > -__builtin_inff()) & !whole;
     power = ge2_of_bits_f32(ge2_bits_f32(power) | ((uint32_t)odd << 31 & ge2_bits_f32(x)));
-    power = undefined ? __builtin_nanf("") : power;
-    return one ? 1.0f : power;
+    power = ge2_chosen_f32(undefined, __builtin_nanf(""), power);
+    return ge2_chosen_f32(one, 1.0f, power);
 }
 
 GE2_FN double ge2_pow_ends_f64(double x, double y, double power) {
@@ -87,23 +87,21 @@ GE2_FN double ge2_pow_ends_f64(double x, double y, double power) {
     int64_t one = (y == 0) | (x == 1.0) | ((x == -1.0) & (__builtin_fabs(y) == __builtin_inf()));
     int64_t undefined = (x < 0) & (x > -__builtin_inf()) & !whole;
     power = ge2_of_bits_f64(ge2_bits_f64(power) | ((uint64_t)odd << 63 & ge2_bits_f64(x)));
-    power = undefined ? __builtin_nan("") : power;
-    return one ? 1.0 : power;
+    power = ge2_chosen_f64(undefined, __builtin_nan(""), power);
+    return ge2_chosen_f64(one, 1.0, power);
 }
 
 /* below 1 ulp */
 GE2_FN float ge2_pow_f32(float x, float y) {
     double a = (double)__builtin_fabsf(x), log2 = ge2_log2_for_pow_f32(a);
-    log2 = a < __builtin_inf() ? log2 : a;
-    log2 = a == 0 ? -__builtin_inf() : log2;
+    log2 = ge2_chosen_f64(a == 0, -__builtin_inf(), a < __builtin_inf() ? log2 : a);
     return ge2_pow_ends_f32(x, y, (float)ge2_exp2_for_pow_f32((double)y * log2));
 }
 
 GE2_FN double ge2_pow_f64(double x, double y) {
     double a = __builtin_fabs(x);
     ge2_double log2 = ge2_log2_for_pow_f64(a);
-    log2.high = a < __builtin_inf() ? log2.high : a;
-    log2.high = a == 0 ? -__builtin_inf() : log2.high;
+    log2.high = ge2_chosen_f64(a == 0, -__builtin_inf(), a < __builtin_inf() ? log2.high : a);
     return ge2_pow_ends_f64(x, y, ge2_exp2_for_pow_f64(log2, y));
 }
 
@@ -141,7 +139,7 @@ GE2_FN double ge2_cbrt_f64(double x) {
 GE2_FN float ge2_hypot_f32(float a, float b) {
     double x = (double)a, y = (double)b;
     float size = (float)__builtin_sqrt(x * x + y * y);
-    return (ge2_isinf_f32(a) | ge2_isinf_f32(b)) ? __builtin_inff() : size;
+    return ge2_chosen_f32(ge2_isinf_f32(a) | ge2_isinf_f32(b), __builtin_inff(), size);
 }
 
 GE2_FN double ge2_hypot_f64(double a, double b) {
@@ -149,7 +147,7 @@ GE2_FN double ge2_hypot_f64(double a, double b) {
     double scale = large > 0x1p500 ? 0x1p-600 : large < 0x1p-400 ? 0x1p600 : 1.0;
     x *= scale, y *= scale;
     double size = __builtin_sqrt(__builtin_fma(x, x, y * y)) / scale;
-    return (ge2_isinf_f64(a) | ge2_isinf_f64(b)) ? __builtin_inf() : size;
+    return ge2_chosen_f64(ge2_isinf_f64(a) | ge2_isinf_f64(b), __builtin_inf(), size);
 }
 
 #endif

@@ -126,13 +126,13 @@ GE2_FN double ge2_fmod_f64(double a, double b) {
 GE2_FN float ge2_rem_f32(float a, float b) {
     float r = ge2_fmod_f32(a, b);
     float turned = (b < 0) != (r < 0) ? r + b : r;
-    return b == 0 ? r : r == 0 ? __builtin_copysignf(0.0f, b) : turned;
+    return ge2_chosen_f32(r == 0, __builtin_copysignf(0.0f, b), turned);
 }
 
 GE2_FN double ge2_rem_f64(double a, double b) {
     double r = ge2_fmod_f64(a, b);
     double turned = (b < 0) != (r < 0) ? r + b : r;
-    return b == 0 ? r : r == 0 ? __builtin_copysign(0.0, b) : turned;
+    return ge2_chosen_f64(r == 0, __builtin_copysign(0.0, b), turned);
 }
 
 GE2_FN float ge2_floor_div_f32(float a, float b) {

@@ -48,6 +48,13 @@ GE2_FOR(GE2_BOUNDS, u64, uint64_t, 0, UINT64_MAX)
         const int wins = beyond | (a.index == INT64_MAX); \
         return (ge2_indexed_##t){wins ? value : a.value, wins ? index : a.index}; \
     } \
+    /* the same with no branch for a compiler to make of a choice: which of few elements wins nobody can foretell */ \
+    GE2_FN ge2_indexed_##t ge2_masked_##t(ge2_indexed_##t a, T value, int64_t index, int beyond) { \
+        const int first = a.index == INT64_MAX; \
+        const int64_t wins = -(int64_t)(beyond | first); \
+        const T further = beyond ? value : a.value; \
+        return (ge2_indexed_##t){first ? value : further, (index & wins) | (a.index & ~wins)}; \
+    } \
     GE2_FN ge2_indexed_##t ge2_later_##t(ge2_indexed_##t a, T value, int64_t index, int beyond) { \
         return ge2_number_##t(a, value, index, beyond | ((value != value) & (a.value == a.value))); \
     } \
@@ -58,10 +65,10 @@ GE2_FOR(GE2_BOUNDS, u64, uint64_t, 0, UINT64_MAX)
         return ge2_later_##t(a, value, index, LESS(value, a.value)); \
     } \
     GE2_FN ge2_indexed_##t ge2_argmax_number_##t(ge2_indexed_##t a, T value, int64_t index) { \
-        return ge2_number_##t(a, value, index, LESS(a.value, value)); \
+        return ge2_masked_##t(a, value, index, LESS(a.value, value)); \
     } \
     GE2_FN ge2_indexed_##t ge2_argmin_number_##t(ge2_indexed_##t a, T value, int64_t index) { \
-        return ge2_number_##t(a, value, index, LESS(value, a.value)); \
+        return ge2_masked_##t(a, value, index, LESS(value, a.value)); \
     }
 
 #define GE2_DO(pragma) _Pragma(#pragma)
