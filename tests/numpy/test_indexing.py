@@ -27,6 +27,7 @@ from tests.exhaustive import sampled
 from tests.numpy.agreement import DTYPES, agree, attempt, compare, draw, traced
 
 SHAPE = (3, 4, 2, 3)
+OF_NO_AXIS = (None, None, None, True, False, np.True_, np.array(True), np.array(False))
 X = np.arange(72).reshape(SHAPE)
 
 
@@ -49,16 +50,24 @@ def parts(draw: st.DrawFn, n: int) -> Any:
     )
 
 
+def masks(shape: tuple[int, ...]) -> st.SearchStrategy[np.ndarray]:
+    size = int(np.prod(shape))
+    given = st.lists(st.booleans(), min_size=size, max_size=size)
+    return given.map(lambda on: np.array(on).reshape(shape))
+
+
 @st.composite
 def keys(draw: st.DrawFn) -> Any:
     """A key for an array of that shape."""
     before = draw(st.integers(0, len(SHAPE)))
     key = [draw(parts(n)) for n in SHAPE[:before]]
+    if before >= 2 and draw(st.booleans()):
+        key[:2] = [draw(masks(SHAPE[:2]))]
     if draw(st.booleans()):
         after = draw(st.integers(0, len(SHAPE) - before))
         key += [Ellipsis, *(draw(parts(n)) for n in SHAPE[len(SHAPE) - after :])]
     for _ in range(draw(st.integers(0, 2))):
-        key.insert(draw(st.integers(0, len(key))), None)
+        key.insert(draw(st.integers(0, len(key))), draw(st.sampled_from(OF_NO_AXIS)))
     return key[0] if len(key) == 1 and draw(st.booleans()) else tuple(key)
 
 

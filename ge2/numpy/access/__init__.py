@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ge2.base.arrays import BOOL, INT64, INTEGERS
-from ge2.base.errors import ConcretizationTypeError, InputError, OutOfBoundsError, ShapeError
+from ge2.base.errors import ConcretizationTypeError, OutOfBoundsError, ShapeError
 from ge2.base.record import record
 from ge2.base.source import here
 from ge2.ir import ArrayType, Dims, Op, is_traced, type_of
@@ -167,7 +167,7 @@ def expanded(key: tuple[Any, ...], t: ArrayType) -> list[Any]:
     """
     parts: list[Any] = []
     for p in key:
-        parts.extend(parts_of(p, t, len(key)))
+        parts.extend(parts_of(p))
     used = sum(p is not None and p is not Ellipsis for p in parts)
     dots = sum(p is Ellipsis for p in parts)
     if dots > 1:
@@ -199,7 +199,7 @@ def _plain(p: Any) -> Any:
     return p.index if type(p) is Masked else p
 
 
-def parts_of(p: Any, t: ArrayType, alone: int) -> list[Any]:
+def parts_of(p: Any) -> list[Any]:
     """One part of a key, a mask as one index array for each of its axes."""
     kind = type(p)
     if p is None or p is Ellipsis or kind is slice or kind is int:
@@ -207,12 +207,6 @@ def parts_of(p: Any, t: ArrayType, alone: int) -> list[Any]:
     if kind is str:
         what = f"an array has no field {p!r}: integers, slices, `...`, None and arrays of integers index it"
         raise OutOfBoundsError(what, where=here(), fix="a dict of arrays as the argument: p['a']")
-    if kind is bool or kind is np.bool_:
-        if alone == 1 and p:
-            return [None]
-        raise InputError(
-            f"a single {p} as an index is not supported", where=here(), fix="x[None], or np.where"
-        )
     x = lift(p)
     if kind in (list, tuple) and not type_of(x).size:
         x = np.zeros(type_of(x).shape, np.intp)  # of no numbers, which NumPy has as floats

@@ -18,7 +18,7 @@ from ge2.numpy import elementwise as e
 from ge2.numpy.access import getitem
 from ge2.numpy.access.selecting import harmless, take_along_axis
 from ge2.numpy.axes.sorting import argsort, sort
-from ge2.numpy.composite import choose_by, known_elements, stack
+from ge2.numpy.composite import choose_by, known_elements, real, stack
 from ge2.numpy.creation import asarray, ascontiguousarray, indices
 from ge2.numpy.promotion import (
     any_traced,
@@ -132,6 +132,8 @@ def lexsort(keys: Any, axis: int = -1) -> Any:
     if not lines:
         raise ArgumentError("need sequence of keys with len > 0 in lexsort", where=here())
     shape = common_shape("lexsort", lines)
+    if not shape:  # NumPy's answer, whatever the axis is
+        return np.zeros((), np.intp)
     at = one_axis(axis, len(shape), lines[0])
     order = argsort(lines[0], at)
     for line in lines[1:]:
@@ -193,6 +195,8 @@ def real_if_close(a: Any, tol: Any = 100) -> Any:
     one would depend on its values.
     """
     x = array(a)
+    if not type_of(x).size:
+        return real(x)
     if type_of(x).dtype in COMPLEX:
         what = (
             f"the dtype of real_if_close depends on the values of a, which is traced {type_of(x)}"
