@@ -145,6 +145,20 @@ def test_errors_speak_as_numpy_does() -> None:
         traced(lambda x, i: x[i], x, np.int64(7))
 
 
+@pytest.mark.parametrize("mask", [(0,), (0, 3), (0, 4), (3, 0), (0, 0), (3, 4, 0)])
+def test_masks_that_are_empty_along_an_axis(mask: tuple[int, ...]) -> None:
+    on = np.zeros(mask, bool)
+    want = attempt(get(on), X)
+    compare(want, attempt(traced, lambda x, m: x[m], X, on), True, f"traced {mask}")
+
+    def write(x: Any, m: Any) -> Any:
+        y = x.copy()
+        y[m] = 7
+        return y
+
+    compare(attempt(write, X, on), attempt(traced, write, X, on), True, f"writing {mask}")
+
+
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_writing_casts(dtype: np.dtype, rng: np.random.Generator) -> None:
     x = draw(rng, dtype, (3, 4))

@@ -231,13 +231,13 @@ def parts_of(p: Any) -> list[Any]:
 
 
 def checked_masks(parts: Sequence[Any], at: int, t: ArrayType) -> None:
-    """Each mask must have the sizes of the axes it stands for."""
+    """Each mask must have the sizes of the axes it stands for, or be empty there, as in NumPy."""
     axis = 0
     for i, p in enumerate(parts):
         if p is Ellipsis:
             axis = t.ndim - sum(q is not None for q in parts[i + 1 :])
             continue
-        if type(p) is Masked and p.size != t.shape[axis]:
+        if type(p) is Masked and p.size not in (0, t.shape[axis]):
             what = f"boolean index did not match indexed array along axis {axis}"
             what += f"; size of axis is {t.shape[axis]}"
             raise OutOfBoundsError(
@@ -426,6 +426,8 @@ def as_mask(key: Any) -> Any:
     """The key, if it is one traced mask and perhaps dots."""
     keys = [k for k in (key if type(key) is tuple else (key,)) if k is not Ellipsis]
     if len(keys) != 1 or not is_traced(keys[0]) or keys[0].type.dtype != BOOL:
+        return None
+    if not keys[0].type.size:  # it is known
         return None
     return None if type(key) is tuple and key and key[0] is Ellipsis and len(key) > 1 else keys[0]
 
