@@ -467,7 +467,7 @@ def with_axes(x: Any, key: Any) -> tuple[Any, Any]:
 
 def truth(p: Any) -> bool | None:
     """The value of a part of a key that is one boolean, without axes, and known; else None."""
-    if type(p) is bool or type(p) is np.bool_:
+    if isinstance(p, bool | np.bool_):
         return bool(p)
     if not is_array(p) or type(p) in (list, tuple) or type_of(p).shape or type_of(p).dtype != BOOL:
         return None
