@@ -58,8 +58,7 @@ from ge2.ops import elementwise as ops
 from ge2.ops.reduce import ReduceAnd
 from ge2.ops.shape import Concatenate
 
-# -------- Elementwise functions that are made of others: choosing, rounding, comparing, parts of
-# complex numbers.
+# -------- Elementwise functions made of others: choosing, rounding, comparing, complex parts.
 
 
 def no_out(name: str, out: Any) -> None:
@@ -68,7 +67,9 @@ def no_out(name: str, out: Any) -> None:
 
 
 def known_elements(x: Any) -> Any:
-    """The elements of an array, of a traced one where its trace knows them (as for `if`); else None."""
+    """The elements of an array, of a traced one if its trace knows them, or it has none; else None."""
+    if is_traced(x) and not x.size:
+        return np.empty(x.shape, x.dtype)
     try:
         return None if is_traced(x) and not x.is_known() else np.asarray(host(x))
     except ConcretizationTypeError:

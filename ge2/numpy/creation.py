@@ -338,7 +338,9 @@ def linspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, retste
     if dtype is not None:
         target = as_dtype(dtype)
         y = cast(e.floor(y) if target in INTEGERS else y, target)
-    return (y, step) if retstep else y
+    if retstep:
+        return y, step if parts > 0 else np.nan
+    return y
 
 
 def moved(y: Any, axis: int) -> Any:

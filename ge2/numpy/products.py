@@ -308,25 +308,34 @@ def kron(a: Any, b: Any) -> Any:
 def cross(
     a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | None = None
 ) -> Any:
-    """The vector product of three-vectors along an axis, as `numpy.cross`;
-    two-vectors are an error. Its three elements are computed apart and stored where they go: to roll
+    """The vector product along an axis, as `numpy.cross`; vectors of two elements have a third of 0,
+    and two of them a number. Its elements are computed apart and stored where they go: to roll
     vectors is to copy them.
     """
     axisa, axisb, axisc = (axis,) * 3 if axis is not None else (axisa, axisb, axisc)
     a, b = moveaxis(a, axisa, -1), moveaxis(b, axisb, -1)
-    for x in (a, b):
-        if type_of(x).shape[-1] != 3:
-            raise ShapeError(
-                f"cross takes vectors of 3 elements; got {type_of(x)}",
-                where=here(),
-                fix="x0 * y1 - x1 * y0 for vectors of 2",
-            )
-    a0, a1, a2, b0, b1, b2 = (
-        part(x, type_of(x).ndim - 1, i, i + 1) for x in (a, b) for i in range(3)
-    )
-    pairs = (a1, b2, a2, b1), (a2, b0, a0, b2), (a0, b1, a1, b0)
-    y = concatenate([e.subtract(e.multiply(p, q), e.multiply(r, s)) for p, q, r, s in pairs], -1)
+    sizes = [type_of(x).shape[-1] for x in (a, b)]
+    for x, n in zip((a, b), sizes, strict=True):
+        if n not in (2, 3):
+            what = f"cross takes vectors of 3 elements, or 2; got {type_of(x)}"
+            raise ShapeError(what, where=here(), fix="x[..., :3]")
+    a0, a1, *a2 = [part(a, type_of(a).ndim - 1, i, i + 1) for i in range(sizes[0])]
+    b0, b1, *b2 = [part(b, type_of(b).ndim - 1, i, i + 1) for i in range(sizes[1])]
+    across = e.subtract(e.multiply(a0, b1), e.multiply(a1, b0))
+    if sizes == [2, 2]:
+        return reshape(across, type_of(across).shape[:-1])
+    y = concatenate([*beside_plane(a0, a1, a2, b0, b1, b2), across], -1)
     return moveaxis(y, -1, axisc)
+
+
+def beside_plane(a0: Any, a1: Any, a2: Any, b0: Any, b1: Any, b2: Any) -> list[Any]:
+    """The first two elements of a vector product; `a2` and `b2` are empty for vectors of two."""
+    if not a2:
+        return [e.multiply(a1, b2[0]), e.negative(e.multiply(a0, b2[0]))]
+    if not b2:
+        return [e.negative(e.multiply(a2[0], b1)), e.multiply(a2[0], b0)]
+    pairs = (a1, b2[0], a2[0], b1), (a2[0], b0, a0, b2[0])
+    return [e.subtract(e.multiply(p, q), e.multiply(r, s)) for p, q, r, s in pairs]
 
 
 # ------------------------------------------------------------------------------------------- einsum

@@ -257,11 +257,11 @@ def special_ufunc(
     """A ufunc with `out=`, `where=` or `dtype=`, or one of its methods."""
     call = UFUNCS.get(ufunc)
     if call is None:
-        from ge2.numpy.rare import special
+        from ge2.numpy.rare import applying
 
-        call = special.of_scipy(ufunc)
+        call = applying.of_scipy(ufunc)
     if call is None:
-        raise missing(special.full_name(ufunc))
+        raise missing(applying.full_name(ufunc))
     if method != "__call__":
         call = gnp.ufunc_method(ufunc, method)
         if method == "at" and is_traced(inputs[0]):

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
-from typing import Any, final
+from typing import Any, Final, final
 
 import numpy as np
 
 from ge2 import numpy as gnp
+from ge2.base.arrays import on_gpu
 from ge2.base.errors import InputError
 from ge2.base.source import Source, here
 from ge2.base.tracebacks import hides_methods
@@ -28,6 +29,7 @@ Put = Callable[[Any, Any], Any]  # (base, new contents of the view) -> new conte
 Ghost = np.ndarray  # an array of the right shape and strides over no memory, which is never read
 
 NOTHING = np.empty(1, np.int8)
+WORK: Final[Any] = 10_000  # candidates that a search for a common element may try
 
 
 class View:
@@ -416,3 +418,68 @@ def repeated(value: Any, n: int) -> Any:
     if size == 1 or not n:
         return gnp.getitem(line, slice(0, 1)) if size else line
     return gnp.getitem(line, np.arange(n) % size)
+
+
+# ------------------------------------------------------------------- arrays that share memory
+
+
+def repeats(x: Any) -> bool:
+    """True if elements of an array may share memory: its axes do not nest."""
+    end = x.itemsize
+    for stride, n in sorted((abs(s), n) for s, n in zip(x.strides, x.shape, strict=True) if n > 1):
+        if stride < end:
+            return bool(x.size)
+        end += stride * (n - 1)
+    return False
+
+
+def may_be_writable(x: np.ndarray) -> bool:
+    """True if NumPy would let the user make a read-only array writable: not a view of one, of a
+    file that is mapped to be read, or of bytes.
+    """
+    if x.flags.owndata:
+        return True
+    view = x.view()
+    try:
+        view.flags.writeable = True
+    except ValueError:
+        return False
+    return True
+
+
+def is_view(x: Any) -> bool:
+    return getattr(x, "base", None) is not None
+
+
+def share(x: Any, y: Any) -> bool:
+    """True if two arrays have an element in common, or that cannot be decided quickly."""
+    if on_gpu(x) or on_gpu(y):
+        return on_gpu(x) and on_gpu(y) and share_on_gpu(x, y)
+    return isinstance(y, np.ndarray) and bool(np.may_share_memory(x, y, WORK))
+
+
+def meet(x: Any, y: Any) -> bool:
+    """The same of two traced values: by their layouts, if both are known."""
+    if not is_traced(x) or x.cell.root is not y.cell.root or not y.cell.is_array:
+        return False
+    layouts = x.cell.ghost(), y.cell.ghost()
+    return any(each is None for each in layouts) or share(*layouts)
+
+
+def share_on_gpu(x: Any, y: Any) -> bool:
+    """The same by the addresses of a device, as if they were those of a host."""
+    return bool(x.size and y.size and np.may_share_memory(at_address(x), at_address(y), WORK))
+
+
+def at_address(x: Any) -> np.ndarray:
+    """An array that is never read, laid out in this process as another is on its device."""
+    layout = {"shape": x.shape, "typestr": f"|V{x.itemsize}", "strides": x.strides}
+    return np.asarray(Described({**layout, "data": (x.data.ptr, True), "version": 3}))
+
+
+@final
+class Described:
+    """Something with an array interface alone."""
+
+    def __init__(self, interface: dict[str, Any]) -> None:
+        self.__array_interface__ = interface

@@ -19,7 +19,7 @@ from typing import Any, Final, NoReturn, final
 
 import numpy as np
 
-from ge2.base.arrays import on_gpu
+from ge2.base.arrays import COMPLEX, FLOATS, INTEGERS
 from ge2.base.errors import (
     ConcretizationTypeError,
     Ge2Error,
@@ -34,8 +34,7 @@ from ge2.base.source import MISSING, Expression, Source, callee, here, is_of_lib
 from ge2.ops.elementwise import ConvertElementType
 from ge2.trace.concrete import SWALLOWING
 from ge2.trace.tracer import is_traced
-
-WORK: Final[Any] = 10_000  # candidates that a search for a common element may try
+from ge2.trace.views import is_view, may_be_writable, meet, repeats, share
 
 
 @final
@@ -165,60 +164,6 @@ class Writes:
         )
 
 
-def repeats(x: Any) -> bool:
-    """True if elements of an array may share memory: its axes do not nest."""
-    end = x.itemsize
-    for stride, n in sorted((abs(s), n) for s, n in zip(x.strides, x.shape, strict=True) if n > 1):
-        if stride < end:
-            return bool(x.size)
-        end += stride * (n - 1)
-    return False
-
-
-def may_be_writable(x: np.ndarray) -> bool:
-    """True if NumPy would let the user make a read-only array writable: not a view of one, of a
-    file that is mapped to be read, or of bytes.
-    """
-    if x.flags.owndata:
-        return True
-    view = x.view()
-    try:
-        view.flags.writeable = True
-    except ValueError:
-        return False
-    return True
-
-
-def is_view(x: Any) -> bool:
-    return getattr(x, "base", None) is not None
-
-
-def share(x: Any, y: Any) -> bool:
-    """True if two arrays have an element in common, or that cannot be decided quickly."""
-    if on_gpu(x) or on_gpu(y):
-        return on_gpu(x) and on_gpu(y) and share_on_gpu(x, y)
-    return isinstance(y, np.ndarray) and bool(np.may_share_memory(x, y, WORK))
-
-
-def meet(x: Any, y: Any) -> bool:
-    """The same of two traced values: by their layouts, if both are known."""
-    if not is_traced(x) or x.cell.root is not y.cell.root or not y.cell.is_array:
-        return False
-    layouts = x.cell.ghost(), y.cell.ghost()
-    return any(each is None for each in layouts) or share(*layouts)
-
-
-def share_on_gpu(x: Any, y: Any) -> bool:
-    """The same by the addresses of a device, as if they were those of a host."""
-    return bool(x.size and y.size and np.may_share_memory(at_address(x), at_address(y), WORK))
-
-
-def at_address(x: Any) -> np.ndarray:
-    """An array that is never read, laid out in this process as another is on its device."""
-    layout = {"shape": x.shape, "typestr": f"|V{x.itemsize}", "strides": x.strides}
-    return np.asarray(Described({**layout, "data": (x.data.ptr, True), "version": 3}))
-
-
 @final
 class Changing:
     """Finds which arguments a trace changes in place.
@@ -289,14 +234,6 @@ def is_scalar(leaf: Any) -> bool:
     return isinstance(leaf, np.generic) or (is_traced(leaf) and not leaf.cell.is_array)
 
 
-@final
-class Described:
-    """Something with an array interface alone."""
-
-    def __init__(self, interface: dict[str, Any]) -> None:
-        self.__array_interface__ = interface
-
-
 def change(x: Any, value: Any, name: str, title: str) -> None:
     """Gives an argument its last contents, NumPy's or CuPy's array or a traced value."""
     if is_traced(x):
@@ -330,6 +267,7 @@ GIVEN: Final = (
 )  # fmt: skip
 JOINERS: Final = ("r_", "c_")
 METHODS: Final = ("reduce", "accumulate", "reduceat", "outer", "at")  # of ufuncs, of lists, too
+SCALARS: Final = frozenset([dtype.type for dtype in (*INTEGERS, *FLOATS, *COMPLEX)])
 HOMES: Final = (np, np.linalg, np.fft)  # of functions that are to take lists of traced values
 # functions of `math`, by their names in NumPy and in scipy.special where those are others
 OF_NUMPY: Final = {
@@ -423,6 +361,49 @@ class Instead:
         return type(self.original)
 
 
+@final
+class ScalarType:
+    """A class of NumPy's scalars that is replaced: the user's `np.float32(x)` of a traced value has
+    that dtype, as `x.astype` has; all else it is for, its class does: it is equal to it.
+    """
+
+    def __init__(self, original: type[np.generic]) -> None:
+        self.original, self.dtype = original, np.dtype(original)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        x: Any = as_one(args[0]) if len(args) == 1 and not kwargs and for_user() else None
+        if not is_traced(x):
+            return self.original(*args, **kwargs)
+        from ge2.numpy import asarray  # here: it is made of traced values itself
+
+        return asarray(x, self.dtype) if x.shape else ConvertElementType(self.dtype)(x)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.original, name)
+
+    def __instancecheck__(self, x: Any) -> bool:
+        return isinstance(x, self.original)
+
+    def __subclasscheck__(self, cls: Any) -> bool:
+        return issubclass(cls, self.original)
+
+    def __or__(self, other: Any) -> Any:
+        return self.original | other
+
+    def __ror__(self, other: Any) -> Any:
+        return other | self.original
+
+    def __eq__(self, other: object) -> bool:  # as a class, which leaves the rest to a dtype
+        return True if other is self.original or other is self else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.original)
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        return type(self.original)
+
+
 @contextmanager
 def making_traced(number: int, users: Iterable[dict[str, Any]]) -> Iterator[None]:
     """Inside, NumPy's functions that make an array from no traced one make a traced one, where a
@@ -499,6 +480,10 @@ def replacements() -> dict[tuple[ModuleType, str], Any]:
     for name in (*EMPTY, *GIVEN):
         original = getattr(np, name)
         found[np, name] = Instead(original, maker(original, getattr(ours, name), name in GIVEN))
+    scalars = {kind: ScalarType(kind) for kind in SCALARS}
+    for name, kind in vars(np).items():
+        if isinstance(kind, type) and kind in SCALARS:
+            found[np, name] = scalars[kind]
     tricks = np.lib.stride_tricks
     found[tricks, "as_strided"] = Instead(tricks.as_strided, stride_tricks.as_strided)
     for name in JOINERS:

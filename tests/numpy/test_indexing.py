@@ -27,6 +27,7 @@ from tests.exhaustive import sampled
 from tests.numpy.agreement import DTYPES, agree, attempt, compare, draw, traced
 
 SHAPE = (3, 4, 2, 3)
+OF_NO_AXIS = (None, None, None, True, False, np.True_, np.array(True), np.array(False))
 X = np.arange(72).reshape(SHAPE)
 
 
@@ -49,16 +50,24 @@ def parts(draw: st.DrawFn, n: int) -> Any:
     )
 
 
+def masks(shape: tuple[int, ...]) -> st.SearchStrategy[np.ndarray]:
+    size = int(np.prod(shape))
+    given = st.lists(st.booleans(), min_size=size, max_size=size)
+    return given.map(lambda on: np.array(on).reshape(shape))
+
+
 @st.composite
 def keys(draw: st.DrawFn) -> Any:
     """A key for an array of that shape."""
     before = draw(st.integers(0, len(SHAPE)))
     key = [draw(parts(n)) for n in SHAPE[:before]]
+    if before >= 2 and draw(st.booleans()):
+        key[:2] = [draw(masks(SHAPE[:2]))]
     if draw(st.booleans()):
         after = draw(st.integers(0, len(SHAPE) - before))
         key += [Ellipsis, *(draw(parts(n)) for n in SHAPE[len(SHAPE) - after :])]
     for _ in range(draw(st.integers(0, 2))):
-        key.insert(draw(st.integers(0, len(key))), None)
+        key.insert(draw(st.integers(0, len(key))), draw(st.sampled_from(OF_NO_AXIS)))
     return key[0] if len(key) == 1 and draw(st.booleans()) else tuple(key)
 
 
@@ -134,6 +143,20 @@ def test_errors_speak_as_numpy_does() -> None:
         gnp.setitem(x, 0, np.ones(4))
     with pytest.raises(IndexError, match="index 7 is out of bounds"):
         traced(lambda x, i: x[i], x, np.int64(7))
+
+
+@pytest.mark.parametrize("mask", [(0,), (0, 3), (0, 4), (3, 0), (0, 0), (3, 4, 0)])
+def test_masks_that_are_empty_along_an_axis(mask: tuple[int, ...]) -> None:
+    on = np.zeros(mask, bool)
+    want = attempt(get(on), X)
+    compare(want, attempt(traced, lambda x, m: x[m], X, on), True, f"traced {mask}")
+
+    def write(x: Any, m: Any) -> Any:
+        y = x.copy()
+        y[m] = 7
+        return y
+
+    compare(attempt(write, X, on), attempt(traced, write, X, on), True, f"writing {mask}")
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)

@@ -75,14 +75,25 @@ def test_tensordot(axes: Any, rng: np.random.Generator) -> None:
     agree(np.tensordot, draw(rng, "f4", (2, 3, 3)), draw(rng, "f4", (3, 3, 4)), axes=axes)
 
 
+@pytest.mark.parametrize("dtype", [np.dtype(d) for d in ("u2", "i8", "f4", "c16")], ids=str)
+def test_cross_of_vectors_of_two(dtype: np.dtype, rng: np.random.Generator) -> None:
+    for m, n in ((2, 2), (2, 3), (3, 2)):
+        agree(np.cross, draw(rng, dtype, (m,)), draw(rng, dtype, (n,)))
+        agree(np.cross, draw(rng, dtype, (5, 1, m)), draw(rng, "i2", (4, n)))
+        agree(np.cross, draw(rng, dtype, (m, 4)), draw(rng, dtype, (4, n)), axisa=0, axisc=0)
+        for wrong in ((4, n), (m, 1), (4, 4)):
+            agree(np.cross, np.ones(wrong[0]), np.ones(wrong[1]))
+        agree(np.linalg.cross, np.ones(m), np.ones(n))
+
+
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_cross(dtype: np.dtype, rng: np.random.Generator) -> None:
     agree(np.cross, draw(rng, dtype, (4, 3)), draw(rng, dtype, (3,)))
     agree(np.cross, draw(rng, dtype, (3, 4)), draw(rng, dtype, (4, 3)), axisa=0, axisc=0)
     agree(np.cross, draw(rng, dtype, (3, 4)), draw(rng, dtype, (3, 4)), axis=0)
     agree(np.linalg.cross, draw(rng, dtype, (3, 4)), draw(rng, dtype, (3, 4)), axis=0)
-    with pytest.raises(ShapeError, match=r"vectors of 3 elements; got .*\[2\]"):
-        gnp.cross(np.ones(2), np.ones(2))
+    with pytest.raises(ShapeError, match=r"vectors of 3 elements, or 2; got .*\[4\]"):
+        gnp.cross(np.ones(4), np.ones(4))
 
 
 # ------------------------------------------------------------------------------------------- einsum

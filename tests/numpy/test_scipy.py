@@ -108,6 +108,9 @@ SIGNALS: list[Case] = [
     ("back", lambda x: sd.squareform(sd.cdist(x, x, "cityblock")), POINTS),
     ("one distance", lambda v: sd.cosine(v, W) + sd.euclidean(v, W), W + 0.1),
 ]
+CALLED_BACK = (
+    ("gamma", (2.5,)), ("invgamma", (2.5,)), ("chi2", (3,)), ("beta", (2.0, 3.5)), ("t", (4.0,)),
+)
 DENSITIES: list[Case] = [
     *((f"{name}.{method}", partial(getattr(getattr(st, name), method), loc=-0.1, scale=1.3), P)
       for name in ("norm", "expon", "uniform", "laplace", "logistic", "cauchy", "gumbel_r", "rayleigh", "halfnorm")
@@ -118,6 +121,8 @@ DENSITIES: list[Case] = [
                       ("t", (4.0,)), ("pareto", (1.5, -0.95)),
                           ("weibull_min", (1.7,)))
       for method in ("pdf", "logpdf")),
+    *((f"{name}.{method}", of_parameters(name, method, *given), P) for name, given in CALLED_BACK
+      for method in ("cdf", "sf", "logcdf", "logsf", "ppf")),
     *((f"{name} of its parameter", partial(getattr(st, name).logpmf, k), P)
       for name, k in (("poisson", 2), ("bernoulli", 1), ("geom", 3))),
     ("binom", lambda p: st.binom.logpmf(np.arange(7), 6, p), P), ("nbinom", lambda p: st.nbinom.logpmf(3, 2.5, p), P),
@@ -192,6 +197,13 @@ def test_beyond_the_support_and_wrong_parameters() -> None:
                 got = ge2.jit(lambda x, d=d, s=scale: [getattr(d, m)(x, 0, s) for m in methods])(x)
                 for method, y in zip(methods, got, strict=True):
                     near(y, getattr(d, method)(x, 0, scale), f"{d.name}.{method} by {scale}")
+    methods, q = ("cdf", "logcdf", "sf", "logsf"), np.array([-0.1, 0.0, 0.3, 1.0, 1.1, np.nan])
+    for name, given in CALLED_BACK:
+        d = getattr(st, name)
+        with np.errstate(all="ignore"):
+            for method, at in (*((m, x) for m in methods), ("ppf", q)):
+                f = lambda x, d=d, m=method, given=given: getattr(d, m)(x, *given, 0.1, 2.0)  # noqa: E731
+                near(ge2.jit(f)(at), f(at), f"{name}.{method}")
     k = np.array([-1, 0, 1, 1.5, 7])
     for f in (lambda k: st.poisson.pmf(k, 2.0), lambda k: st.binom.logpmf(k, 3, 1.5),
               lambda k: st.bernoulli.pmf(k, 0.3), lambda k: st.beta.logpdf(k, 1.0, 1.0)):  # fmt: skip
@@ -222,7 +234,7 @@ def test_whoever_holds_one_has_it_too_and_real_arrays_get_scipy_s() -> None:
 
 def test_what_ours_lacks_says_what_scipy_s_function_asked_for() -> None:
     for f in (lambda a: linalg.qr(a, pivoting=True), lambda a: linalg.eigh(a, subset_by_index=[0, 1]),
-              lambda a: linalg.eig(a, left=True), lambda a: sf.dct(a, type=1), lambda a: st.gamma.cdf(a, 2.0),
+              lambda a: linalg.eig(a, left=True), lambda a: sf.dct(a, type=1), lambda a: st.nct.cdf(a, 2.0, 0.1),
               lambda a: sd.cdist(a, a, "correlation"), lambda a: linalg.solve(a, B, assume_a="banded")):  # fmt: skip
         with pytest.raises(Ge2Error, match=r"asked for the elements(.|\n)*pure_callback"):
             ge2.jit(f)(S)

@@ -15,6 +15,7 @@ import pytest
 import ge2
 from ge2.base.arrays import BFLOAT16, FLOAT16, FLOAT32, FLOAT64
 from ge2.base.errors import Ge2Error, NoRuleError
+from ge2.numpy.rare.applying import SLOPES
 from ge2.scipy import special as sp
 from ge2.test_util import check_grads
 
@@ -208,10 +209,44 @@ def test_ufuncs_that_ge2_has_no_operation_for_are_called_back() -> None:
             np.testing.assert_array_equal(got, want)
     y = ge2.jit(lambda x: ge2.lax.fori_loop(0, 3, lambda i, x: scipy.j0(x), x))(X)
     np.testing.assert_array_equal(y, scipy.j0(scipy.j0(scipy.j0(X))))
-    with pytest.raises(Ge2Error, match=r"of jv has no derivative(.|\n)*custom_vjp"):
-        ge2.grad(lambda x: scipy.jv(0, x).sum())(X)
+    with pytest.raises(Ge2Error, match=r"of jv has no derivative by argument 0(.|\n)*custom_vjp"):
+        ge2.grad(lambda v: scipy.jv(v, X).sum())(X)
+    with pytest.raises(Ge2Error, match=r"of _lambertw has no derivative: (.|\n)*custom_vjp"):
+        ge2.grad(lambda x: scipy.lambertw(x).real.sum())(X)
     with pytest.raises(Ge2Error, match=r"scipy.special.jv: where= is not supported"):
         ge2.jit(lambda x: scipy.jv(0, x, where=x > 0))(X)
+
+
+@pytest.mark.parametrize("name", SLOPES)
+def test_derivatives_of_what_is_called_back(name: str, rng: np.random.Generator) -> None:
+    f: Any = getattr(pytest.importorskip("scipy.special"), name)
+    args = [rng.uniform(0.3, 2.5, 3) for _ in range(f.nin)]
+    if name in ("jn", "yn", "kn", "pdtr", "pdtrc"):  # of whole numbers
+        args[0] = np.arange(3) if name == "yn" else np.arange(3.0)
+    if "inv" in name or "beta" in name or name in ("stdtrit", "hyp2f1"):
+        args[-1] = rng.uniform(0.1, 0.9, 3)
+    args[0] = args[0] + 3 if name == "binom" else args[0]
+    for i, slope in enumerate(SLOPES[name]):
+        of_one = lambda x, i=i: f(*args[:i], x, *args[i + 1 :])  # noqa: E731
+        if slope is None:
+            continue
+        check_grads(of_one, (args[i],), 2)
+        found = ge2.grad(lambda x, f=of_one: f(x).sum())(args[i])
+        each = [lambda x, k=k, i=i: f(*[a[k] for a in args[:i]], x, *[a[k] for a in args[i + 1 :]])
+                for k in range(3)]  # fmt: skip
+        for k in range(3):
+            xs = np.stack([args[i][k], args[i][k]])
+            found_each = ge2.vmap(ge2.grad(each[k]))(xs)
+            np.testing.assert_allclose(found_each, [found[k]] * 2, rtol=1e-12)
+
+
+def test_narrow_arguments_of_what_is_called_back() -> None:
+    scipy = pytest.importorskip("scipy.special")
+    x = X.astype(np.float32) + 2
+    for f in (lambda x: scipy.jv(0.5, x), lambda x: scipy.betainc(2, 0.5, x / 6)):
+        assert ge2.jit(f)(x).dtype == f(x).dtype == np.float32
+        np.testing.assert_array_equal(ge2.jit(f)(x), f(x))
+        assert ge2.grad(lambda x, f=f: f(x).sum())(x).dtype == np.float32
 
 
 def test_ends_of_what_is_made_of_several_operations() -> None:

@@ -232,12 +232,13 @@ def test_arrays_from_traced_values():
     same(lambda x, b: np.array([x[0], b]), X, 1.0)
     same(lambda x: np.asarray(x), X)
     same(lambda x, y: np.exp([x, y]), X, X)
+    same(lambda x: np.float32(x), X)
     refused(
         errors.TracerArrayConversionError,
         asked,
-        lambda x: np.float32(x),
+        lambda x: np.bool_(x),
         X,
-        fix="x.astype(np.float32)",
+        fix="x.astype(np.bool_)",
     )
     np.testing.assert_array_equal(ge2.jit(lambda x: np.full(3, x))(2.5), np.full(3, 2.5))
 

@@ -136,7 +136,7 @@ def test_what_is_mended_gives_what_numpy_gives(mistake: Mistake, names: dict[str
         ("count += x > 2", "count = count + (x > 2)"),
         ("count *= x + 1", "count = count * (x + 1)"),
         ("count **= -x", "count = count ** (-x)"),
-        ("y = np.float32(x[0] + 1)", "(x[0] + 1).astype(np.float32)"),
+        ("y = np.bool_(x[0] + 1)", "(x[0] + 1).astype(np.bool_)"),
         ("y = int(x[0] + 1)", "(x[0] + 1).astype(np.int64)"),
         ("y = bool(x[0] > 1)", "(x[0] > 1) != 0"),
         ("y = (x[0] > 1) in x", "np.any(x == (x[0] > 1))"),

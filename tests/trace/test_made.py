@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import math
+import pickle
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from math import sin as sine
@@ -330,6 +332,35 @@ def test_functions_that_are_replaced_are_known_as_what_they_are() -> None:
     same(ge2.jit(diagonal_of)(X), diagonal_of(X))
 
 
+def of_scalar_types(x: Any) -> Any:
+    assert isinstance(np.float32(3), np.float32) and not isinstance(x, np.float32 | np.int8)
+    assert issubclass(np.float64, np.floating) and np.issubdtype(x.dtype, np.float64)
+    assert x.dtype.type == np.float64 == x.dtype == np.double and np.float32 == np.dtype("f4")
+    assert x.dtype.type in (np.float32, np.float64) and {np.float64: 1}[x.dtype.type] == 1
+    assert np.finfo(np.float32).bits == 32 and np.iinfo(np.uint8).max == 255
+    assert np.result_type(np.int8, np.float16) == np.float16 and inspect.isclass(np.int8)
+    assert np.float32.__name__ == "float32" and np.float64.fromhex("0x1p-1") == 0.5
+    z, number = np.zeros(3, dtype=np.complex128), np.float64(x[0])
+    z[0] = x[0]
+    number += 1  # no array, which would change
+    same = np.float64(y := x * 1)
+    same[0] = 9.0  # as NumPy gives the array itself
+    return (
+        np.uint8(x * 40), NARROW(x[1]), np.int64(2.7 * x[1]), np.float32([x[0], 1.0]), number, y, z,
+        np.float32(x[0]) + x[0], x.astype(np.int16), np.sum(x, dtype=np.float32), np.int8(-3) * x,
+    )  # fmt: skip
+
+
+def test_classes_of_scalars_are_functions_of_traced_values_and_else_classes() -> None:
+    same(ge2.jit(of_scalar_types)(X), of_scalar_types(X))
+    found = ge2.jit(lambda n: (np.float32(n) * 2, np.int64(n)))(3.7)
+    assert [y.dtype for y in found] == [np.float32, np.int64] and found[1] == 3
+    assert ge2.grad(lambda x: np.float64(x) ** 2)(3.0) == 6.0
+    np.testing.assert_array_equal(ge2.vmap(lambda x: np.float32(x) * 2)(X), X * 2)
+    assert type(np.float64(1)) is np.float64 and pickle.loads(pickle.dumps(np.int8)) is np.int8
+
+
+NARROW = np.float16
 MAX = (np.max,)
 
 

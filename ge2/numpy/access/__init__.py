@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ge2.base.arrays import BOOL, INT64, INTEGERS
-from ge2.base.errors import ConcretizationTypeError, InputError, OutOfBoundsError, ShapeError
+from ge2.base.errors import ConcretizationTypeError, OutOfBoundsError, ShapeError
 from ge2.base.record import record
 from ge2.base.source import here
 from ge2.ir import ArrayType, Dims, Op, is_traced, type_of
@@ -170,7 +170,7 @@ def expanded(key: tuple[Any, ...], t: ArrayType) -> list[Any]:
     """
     parts: list[Any] = []
     for p in key:
-        parts.extend(parts_of(p, t, len(key)))
+        parts.extend(parts_of(p))
     used = sum(p is not None and p is not Ellipsis for p in parts)
     dots = sum(p is Ellipsis for p in parts)
     if dots > 1:
@@ -202,7 +202,7 @@ def _plain(p: Any) -> Any:
     return p.index if type(p) is Masked else p
 
 
-def parts_of(p: Any, t: ArrayType, alone: int) -> list[Any]:
+def parts_of(p: Any) -> list[Any]:
     """One part of a key, a mask as one index array for each of its axes."""
     kind = type(p)
     if p is None or p is Ellipsis or kind is slice or kind is int:
@@ -210,12 +210,6 @@ def parts_of(p: Any, t: ArrayType, alone: int) -> list[Any]:
     if kind is str:
         what = f"an array has no field {p!r}: integers, slices, `...`, None and arrays of integers index it"
         raise OutOfBoundsError(what, where=here(), fix="a dict of arrays as the argument: p['a']")
-    if kind is bool or kind is np.bool_:
-        if alone == 1 and p:
-            return [None]
-        raise InputError(
-            f"a single {p} as an index is not supported", where=here(), fix="x[None], or np.where"
-        )
     x = lift(p)
     if kind in (list, tuple) and not type_of(x).size:
         x = np.zeros(type_of(x).shape, np.intp)  # of no numbers, which NumPy has as floats
@@ -240,13 +234,13 @@ def parts_of(p: Any, t: ArrayType, alone: int) -> list[Any]:
 
 
 def checked_masks(parts: Sequence[Any], at: int, t: ArrayType) -> None:
-    """Each mask must have the sizes of the axes it stands for."""
+    """Each mask must have the sizes of the axes it stands for, or be empty there, as in NumPy."""
     axis = 0
     for i, p in enumerate(parts):
         if p is Ellipsis:
             axis = t.ndim - sum(q is not None for q in parts[i + 1 :])
             continue
-        if type(p) is Masked and p.size != t.shape[axis]:
+        if type(p) is Masked and p.size not in (0, t.shape[axis]):
             what = f"boolean index did not match indexed array along axis {axis}"
             what += f"; size of axis is {t.shape[axis]}"
             raise OutOfBoundsError(
@@ -437,6 +431,8 @@ def as_mask(key: Any) -> Any:
     """The key, if it is one traced mask and perhaps dots."""
     keys = [k for k in (key if type(key) is tuple else (key,)) if k is not Ellipsis]
     if len(keys) != 1 or not is_traced(keys[0]) or keys[0].type.dtype != BOOL:
+        return None
+    if not keys[0].type.size:  # it is known
         return None
     return None if type(key) is tuple and key and key[0] is Ellipsis and len(key) > 1 else keys[0]
 

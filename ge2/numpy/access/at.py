@@ -27,7 +27,7 @@ from ge2.numpy.access import (
     setitem,
 )
 from ge2.numpy.access.selecting import getitem as item
-from ge2.numpy.access.selecting import has_moving, resolved, take_along_axis
+from ge2.numpy.access.selecting import has_moving, resolved, take_along_axis, with_axes
 from ge2.numpy.access.selecting import setitem as with_item
 from ge2.numpy.composite import choose_by, known_elements, stack
 from ge2.numpy.promotion import array, broadcast, cast, fresh, one_axis, reshape, resolve
@@ -66,12 +66,13 @@ def combined(ufunc: np.ufunc, x: Any, key: Any, *values: Any) -> Any:
     mask = as_mask(key)
     if mask is not None:
         return masked_by(x, mask, lambda part, *v: applied(ufunc, part, *v), *value)
-    key = resolved(key)
+    shape = type_of(x).shape
+    x, key = with_axes(x, resolved(key))
     k = None if has_moving(key) else key_of(type_of(x), key)
     if k is None or not k.arrays:
-        return with_item(x, key, applied(ufunc, item(x, key), *value))
+        return reshape(with_item(x, key, applied(ufunc, item(x, key), *value)), shape)
     first = fitting(value[0], k.result, type_of(x)) if value else None
-    return at_places(x, k, first, lambda axes: at_axes(ufunc, axes, truncated))
+    return reshape(at_places(x, k, first, lambda axes: at_axes(ufunc, axes, truncated)), shape)
 
 
 def truncates(ufunc: np.ufunc, own: np.dtype, inner: np.dtype, made: np.dtype) -> bool:

@@ -426,8 +426,8 @@ def getitem(x: Any, key: Any) -> Any:
     array([[0, 2],
            [3, 5]])
     """
-    key = resolved(key)
-    return read(array(x), in_tuple(key)) if has_moving(key) else indexing.getitem(x, key)
+    x, key = with_axes(array(x), resolved(key))
+    return read(x, in_tuple(key)) if has_moving(key) else indexing.getitem(x, key)
 
 
 def setitem(x: Any, key: Any, value: Any, *, unique: bool = False) -> Any:
@@ -439,10 +439,52 @@ def setitem(x: Any, key: Any, value: Any, *, unique: bool = False) -> Any:
     >>> setitem(np.zeros(4), slice(1, 3), 7)
     array([0., 7., 7., 0.])
     """
-    key = resolved(key)
+    t = type_of(x := array(x))
+    x, key = with_axes(x, resolved(key))
     if has_moving(key):
-        return written(array(x), in_tuple(key), value)
-    return indexing.setitem(x, key, value, unique=unique)
+        return reshape(written(x, in_tuple(key), value), t.shape)
+    return reshape(indexing.setitem(x, key, value, unique=unique), t.shape)
+
+
+def with_axes(x: Any, key: Any) -> tuple[Any, Any]:
+    """The array with an axis of size 1 for each `True` or `False` of the key, which indexes it.
+
+    As in NumPy such a mask stands for no axis, and counts among the index arrays.
+    """
+    parts = in_tuple(key)
+    found = [truth(p) for p in parts]
+    if all(b is None for b in found):
+        return x, key
+    t, used = type_of(x), [axes_of(p) for p in parts]
+    expanded(tuple([p for p, b in zip(parts, found, strict=True) if b is None]), t)  # for errors
+    dots = next((i for i, p in enumerate(parts) if p is Ellipsis), len(parts))
+    shape, indices = list(t.shape), list(parts)
+    for i in reversed(range(len(parts))):
+        if (on := found[i]) is not None:
+            shape.insert(sum(used[:i]) if i < dots else t.ndim - sum(used[i:]), 1)
+            indices[i] = np.zeros(int(on), np.intp)
+    return reshape(x, tuple(shape)), tuple(indices)
+
+
+def truth(p: Any) -> bool | None:
+    """The value of a part of a key that is one boolean, without axes, and known; else None."""
+    if isinstance(p, bool | np.bool_):
+        return bool(p)
+    if not is_array(p) or type(p) in (list, tuple) or type_of(p).shape or type_of(p).dtype != BOOL:
+        return None
+    return None if (known := known_elements(p)) is None else bool(known)
+
+
+def is_array(p: Any) -> bool:
+    return p is not None and type(p) not in (Ellipsis.__class__, slice, MovingSlice, int, str)
+
+
+def axes_of(p: Any) -> int:
+    """The number of axes that a part of a key stands for; a mask stands for its own."""
+    if not is_array(p):
+        return int(p is not None and p is not Ellipsis)
+    own = type_of(lift(p))
+    return own.ndim if own.dtype == BOOL else 1
 
 
 def in_tuple(key: Any) -> tuple[Any, ...]:

@@ -68,6 +68,10 @@ matmul, tensordot, vecdot, matrix_transpose = (
 
 def cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
     """The vector product of three-vectors along an axis, as `numpy.linalg.cross`."""
+    for t in (type_of(array(x1)), type_of(array(x2))):
+        if t.shape[one_axis(axis, t.ndim)] != 3:
+            what = f"Both input arrays must be (arrays of) 3-dimensional vectors; got {t}"
+            raise ShapeError(what, where=here(), fix="np.cross, which takes vectors of 2, too")
     return cross_(x1, x2, axis=axis)
 
 

@@ -162,12 +162,20 @@ def eig(a: Any) -> Any:
     They have derivatives where the eigenvalues differ, for functions that no vector's phase
     changes. There is none of them on a GPU: the matrix goes to the CPU and back.
     """
-    return EigResult(*Eig()(matrices(a, "eig", square=True)))
+    x = matrices(a, "eig", square=True)
+    return EigResult(*real_if_empty(x, *Eig()(x)))
 
 
 def eigvals(a: Any) -> Any:
     """Eigenvalues of square matrices, as `numpy.linalg.eigvals`, but always complex."""
-    return Eig(vectors=False)(matrices(a, "eigvals", square=True))[0]
+    x = matrices(a, "eigvals", square=True)
+    return real_if_empty(x, *Eig(vectors=False)(x))[0]
+
+
+def real_if_empty(x: Any, *found: Any) -> Sequence[Any]:
+    """What is found of x, real if that is so and has no elements: no imaginary part is left."""
+    t = type_of(x)
+    return found if t.size or t.dtype in COMPLEX else [real(y) for y in found]
 
 
 # ---------------------------------------------------------------------------------- singular values

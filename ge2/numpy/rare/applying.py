@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import itertools
+import math
+import sys
 from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any
 
 import numpy as np
 
-from ge2.base.arrays import COMPLEX, python_type
+from ge2.base.arrays import COMPLEX, FLOATS, python_type
 from ge2.base.errors import ArgumentError, ConcretizationTypeError, InputError, ShapeError
 from ge2.base.pytree import flatten
 from ge2.base.source import here
@@ -18,7 +20,7 @@ from ge2.numpy import elementwise as e
 from ge2.numpy.access import getitem
 from ge2.numpy.access.selecting import harmless, take_along_axis
 from ge2.numpy.axes.sorting import argsort, sort
-from ge2.numpy.composite import choose_by, known_elements, stack
+from ge2.numpy.composite import choose_by, known_elements, real, stack
 from ge2.numpy.creation import asarray, ascontiguousarray, indices
 from ge2.numpy.promotion import (
     any_traced,
@@ -33,6 +35,8 @@ from ge2.numpy.promotion import (
     plainly,
     reshape,
 )
+from ge2.numpy.rare import special
+from ge2.numpy.rare.special import theirs
 from ge2.numpy.shapes import expand_dims, moveaxis
 from ge2.ops.graphs.effects import HOLE, PureCallback, host
 
@@ -132,6 +136,8 @@ def lexsort(keys: Any, axis: int = -1) -> Any:
     if not lines:
         raise ArgumentError("need sequence of keys with len > 0 in lexsort", where=here())
     shape = common_shape("lexsort", lines)
+    if not shape:  # NumPy's answer, whatever the axis is
+        return np.zeros((), np.intp)
     at = one_axis(axis, len(shape), lines[0])
     order = argsort(lines[0], at)
     for line in lines[1:]:
@@ -193,6 +199,8 @@ def real_if_close(a: Any, tol: Any = 100) -> Any:
     one would depend on its values.
     """
     x = array(a)
+    if not type_of(x).size:
+        return real(x)
     if type_of(x).dtype in COMPLEX:
         what = (
             f"the dtype of real_if_close depends on the values of a, which is traced {type_of(x)}"
@@ -286,11 +294,124 @@ def __getattr__(name: str) -> Any:
     return of_known(name)
 
 
-# -------- Ufuncs of SciPy's that ge2 has no operation for.
+# -------- Ufuncs of SciPy's: ours, or called back if ge2 has no operation for one.
+
+
+def is_scipys(ufunc: np.ufunc) -> bool:
+    """True if it is what its name stands for in `scipy.special`, if that is imported."""
+    return getattr(sys.modules.get("scipy.special"), ufunc.__name__, None) is ufunc
+
+
+def full_name(ufunc: np.ufunc) -> str:
+    """The name of a ufunc and of the library that it is of."""
+    name = ufunc.__name__
+    if is_scipys(ufunc) or is_inner(ufunc):
+        # some are called by a function with the name that users write
+        return f"scipy.special.{name.removeprefix('_').removeprefix('riemann_')}"
+    return f"numpy.{name}"
+
+
+def is_inner(ufunc: np.ufunc) -> bool:
+    """True if it is one of those that functions of `scipy.special` call."""
+    return getattr(sys.modules.get("scipy.special._ufuncs"), ufunc.__name__, None) is ufunc
+
+
+def of_scipy(ufunc: np.ufunc) -> Function | None:
+    """Our function for a ufunc of SciPy, known by being what its name stands for there, or one that
+    calls it when the program runs; None for others.
+    """
+    if not (is_scipys(ufunc) or is_inner(ufunc)):
+        return None
+    name = ufunc.__name__.removeprefix("_") if is_inner(ufunc) else ufunc.__name__
+    ours: Function | None = getattr(special, name) if name in special.__all__ else None
+    found = called_back(ufunc, full_name(ufunc)) if ours is None else ours
+    e.UFUNCS[ufunc] = found
+    return found
+
+
+def orders(name: str, below: int, above: int, own: Function | None = None) -> tuple[Any, Any]:
+    """The derivatives of a Bessel function f(v, x): none by v, by x half of a sum of those of the
+    orders beside it, times `below` and `above`, and `own(x)` of the function itself.
+    """
+
+    def slope(y: Any, v: Any, x: Any) -> Any:
+        beside = theirs(name, v - 1, x) * (below / 2) + theirs(name, v + 1, x) * (above / 2)
+        return beside if own is None else beside + own(x) * y
+
+    return None, slope
+
+
+def of_order(n: int, family: tuple[Any, Any]) -> tuple[Function]:
+    """The derivative of a Bessel function of order n alone."""
+    return (lambda y, x: family[1](y, float(n), x),)
+
+
+def of_gamma(a: Any, x: Any) -> Any:
+    """The density of the gamma distribution."""
+    return e.exp(theirs("xlogy", a - 1.0, x) - x - theirs("gammaln", a))
+
+
+def of_beta(a: Any, b: Any, x: Any) -> Any:
+    """The density of the beta distribution."""
+    log = theirs("xlogy", a - 1.0, x) + theirs("xlog1py", b - 1.0, -x)
+    return e.exp(log - theirs("betaln", a, b))
+
+
+def of_student(df: Any, x: Any) -> Any:
+    """The density of Student's distribution."""
+    log = theirs("xlog1py", -(df + 1.0) / 2, x * x / df) - theirs("betaln", df / 2.0, 0.5)
+    return e.exp(log) / e.sqrt(df * 1.0)
+
+
+JV, YV, IV, KV = orders("jv", 1, -1), orders("yv", 1, -1), orders("iv", 1, 1), orders("kv", -1, -1)
+IVE = orders("ive", 1, 1, lambda x: -e.sign(x))
+KVE = orders("kve", -1, -1, lambda x: 1.0)
+# The derivatives of ufuncs by each argument, of the result and all arguments; None: not known.
+# fmt: off
+SLOPES: dict[str, tuple[Function | None, ...]] = {
+    "jv": JV, "jn": JV, "yv": YV, "yn": YV, "iv": IV, "kv": KV, "kn": KV, "ive": IVE, "kve": KVE,
+    "j0": of_order(0, JV), "j1": of_order(1, JV), "y0": of_order(0, YV), "y1": of_order(1, YV),
+    "k0": of_order(0, KV), "k1": of_order(1, KV), "k0e": of_order(0, KVE), "k1e": of_order(1, KVE),
+    "gammainc": (None, lambda y, a, x: of_gamma(a, x)),
+    "gammaincc": (None, lambda y, a, x: -of_gamma(a, x)),
+    "gammaincinv": (None, lambda y, a, q: 1 / of_gamma(a, y)),
+    "gammainccinv": (None, lambda y, a, q: -1 / of_gamma(a, y)),
+    "betainc": (None, None, lambda y, a, b, x: of_beta(a, b, x)),
+    "betaincc": (None, None, lambda y, a, b, x: -of_beta(a, b, x)),
+    "betaincinv": (None, None, lambda y, a, b, q: 1 / of_beta(a, b, y)),
+    "betainccinv": (None, None, lambda y, a, b, q: -1 / of_beta(a, b, y)),
+    "chdtr": (None, lambda y, v, x: of_gamma(v / 2, x / 2) / 2),
+    "chdtrc": (None, lambda y, v, x: -of_gamma(v / 2, x / 2) / 2),
+    "gdtr": (lambda y, a, b, x: x * of_gamma(b, a * x), None, lambda y, a, b, x: a * of_gamma(b, a * x)),
+    "gdtrc": (lambda y, a, b, x: -x * of_gamma(b, a * x), None, lambda y, a, b, x: -a * of_gamma(b, a * x)),
+    "pdtr": (None, lambda y, k, m: -of_gamma(e.floor(k) + 1.0, m)),
+    "pdtrc": (None, lambda y, k, m: of_gamma(e.floor(k) + 1.0, m)),
+    "stdtr": (None, lambda y, df, t: of_student(df, t)),
+    "stdtrit": (None, lambda y, df, p: 1 / of_student(df, y)),
+    "expi": (lambda y, x: e.exp(x) / x,),
+    "exp1": (lambda y, x: -e.exp(-x) / x,),
+    "dawsn": (lambda y, x: 1 - 2 * x * y,),
+    "erfi": (lambda y, x: e.exp(x * x) * (2 / math.sqrt(math.pi)),),
+    "wrightomega": (lambda y, x: y / (1 + y),),
+    "cosm1": (lambda y, x: -e.sin(x),),
+    "sindg": (lambda y, x: theirs("cosdg", x) * (math.pi / 180),),
+    "cosdg": (lambda y, x: theirs("sindg", x) * (-math.pi / 180),),
+    "poch": (lambda y, z, m: y * (theirs("psi", z + m) - theirs("psi", z)),
+             lambda y, z, m: y * theirs("psi", z + m)),
+    "binom": (lambda y, n, k: y * (theirs("psi", n + 1.0) - theirs("psi", n - k + 1.0)),
+              lambda y, n, k: y * (theirs("psi", n - k + 1.0) - theirs("psi", k + 1.0))),
+    "hyp0f1": (None, lambda y, v, z: theirs("hyp0f1", v + 1, z) / v),
+    "hyp1f1": (None, None, lambda y, a, b, z: theirs("hyp1f1", a + 1, b + 1, z) * (a / b)),
+    "hyp2f1": (None, None, None,
+               lambda y, a, b, c, z: theirs("hyp2f1", a + 1, b + 1, c + 1, z) * (a * b / c)),
+}
+# fmt: on
 
 
 def called_back(ufunc: np.ufunc, name: str) -> Callable[..., Any]:
-    """A ufunc that is called back with real arrays when the program runs: it has no derivative."""
+    """A ufunc that is called back with real arrays when the program runs; it has those derivatives
+    that `SLOPES` has.
+    """
 
     def called(*xs: Any, **more: Any) -> Any:
         for option in more:
@@ -298,17 +419,21 @@ def called_back(ufunc: np.ufunc, name: str) -> Callable[..., Any]:
             raise InputError(f"{name}: {option}= is not supported", where=here(), fix=fix)
         arrays = [lift(x) for x in xs]
         shape = common_shape(name, arrays)
-        given = [broadcast(x, shape) for x in arrays]
         dtypes = [python_type(t.dtype) if t.weak else t.dtype for t in map(type_of, arrays)]
         try:
-            found = ufunc.resolve_dtypes((*dtypes, *[None] * ufunc.nout))[ufunc.nin :]
+            resolved = ufunc.resolve_dtypes((*dtypes, *[None] * ufunc.nout))
         except TypeError as error:
             raise ArgumentError(str(error), where=here(), fix="x.astype(np.float64)") from None
+        given = [broadcast(cast(x, d), shape) for x, d in zip(arrays, resolved, strict=False)]
+        found = resolved[ufunc.nin :]
         leaves, structure = flatten((tuple(given), {}))
         results = flatten((0,) * ufunc.nout if ufunc.nout > 1 else 0)[1]
         function = host(ufunc, [HOLE] * len(leaves), structure, results)
+        slopes = SLOPES.get(ufunc.__name__, ())
+        if slopes and found[0] in FLOATS:
+            function.slopes = slopes
         types = tuple([ArrayType(shape, dtype) for dtype in found])
-        ys = PureCallback(function, types, "expand_dims")(*given)
+        ys = PureCallback(function, types, "broadcast_all" if slopes else "expand_dims")(*given)
         return tuple(ys) if ufunc.nout > 1 else ys[0]
 
     return called

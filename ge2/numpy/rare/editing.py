@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ge2.base.arrays import BOOL, COMPLEX, INEXACT, INT64, INTEGERS, UINT8, complex_of
+from ge2.base.arrays import BOOL, COMPLEX, FLOAT64, INEXACT, INT64, INTEGERS, UINT8
 from ge2.base.errors import (
     ArgumentError,
     ConcretizationTypeError,
@@ -23,7 +23,7 @@ from ge2.numpy.access import getitem
 from ge2.numpy.access.selecting import take
 from ge2.numpy.axes import sum as total
 from ge2.numpy.axes.scans import convolve
-from ge2.numpy.composite import choose_by, concatenate, known_elements, stack
+from ge2.numpy.composite import choose_by, concatenate, known_elements, real, stack
 from ge2.numpy.creation import as_shape, vander, zeros
 from ge2.numpy.linalg import eigvals, inv, lstsq
 from ge2.numpy.products import matmul, outer
@@ -31,7 +31,6 @@ from ge2.numpy.promotion import (
     array,
     broadcast,
     cast,
-    common_dtype,
     lift,
     one_axis,
     plainly,
@@ -317,21 +316,30 @@ def polyint(p: Any, m: int = 1, k: Any = None) -> Any:
 
 @plainly(np.poly)
 def poly(seq_of_zeros: Any) -> Any:
-    """The polynomial that has those real zeros, as `numpy.poly`; a matrix's is an error."""
-    zeros = atleast_1d(array(seq_of_zeros))
-    if type_of(zeros).ndim != 1:
-        what = f"poly of {type_of(zeros)} asks for eigenvalues"
-        raise ShapeError(what, where=here(), fix="np.poly(np.linalg.eigvalsh(x))")
-    if type_of(zeros).dtype in COMPLEX:
-        what = f"the dtype of poly depends on whether the zeros, traced {type_of(zeros)}, come in pairs"
+    """The polynomial that has those zeros, or the eigenvalues of a matrix, as `numpy.poly`; both
+    are real, for otherwise the dtype would depend on values.
+    """
+    found = atleast_1d(array(seq_of_zeros))
+    t = type_of(found)
+    if t.ndim != 1 and (t.ndim != 2 or t.shape[0] != t.shape[1] or not t.size):
+        what = f"input must be 1d or non-empty square 2d array; got {t}"
+        raise ShapeError(what, where=here(), fix="x.ravel()")
+    if t.dtype in COMPLEX:
+        what = f"the dtype of poly depends on whether the zeros, traced {t}, come in pairs"
         raise ConcretizationTypeError(what, where=here(), fix="real zeros")
-    dtype = type_of(zeros).dtype if type_of(zeros).dtype in INEXACT else np.dtype(float)
-    x: Any = np.ones(1, common_dtype((zeros, np.ones(1, dtype))))
-    x = cast(x, dtype)
-    for i in range(type_of(zeros).size):
-        zero = cast(getitem(zeros, slice(i, i + 1)), dtype)
-        x = convolve(x, concatenate([np.ones(1, dtype), e.negative(zero)]))
-    return x
+    if t.ndim == 2:  # eigenvalues of real matrices are real, or come in pairs
+        return real(product_of_factors(eigvals(found)))
+    return product_of_factors(found if t.dtype in INEXACT else cast(found, FLOAT64))
+
+
+def product_of_factors(roots: Any) -> Any:
+    """The coefficients of the product of all `x - root`."""
+    dtype = type_of(roots).dtype
+    y: Any = np.ones(1, dtype)
+    for i in range(type_of(roots).size):
+        root = getitem(roots, slice(i, i + 1))
+        y = convolve(y, concatenate([np.ones(1, dtype), e.negative(root)]))
+    return y
 
 
 @plainly(np.roots)
@@ -347,9 +355,9 @@ def roots(p: Any) -> Any:
     """
     x = coefficients(p)
     x = x if type_of(x).dtype in INEXACT else cast(x, np.dtype(float))
-    n, dtype = max(type_of(x).size - 1, 0), type_of(x).dtype
-    if not n:
-        return np.array([], complex_of(dtype))
+    n, dtype = type_of(x).size - 1, type_of(x).dtype
+    if n < 1:
+        return np.array([])
     row = e.divide(e.negative(getitem(x, slice(1, None))), getitem(x, 0))
     return eigvals(concatenate([reshaped(row, (1, n)), np.eye(n - 1, n, dtype=dtype)]))
 

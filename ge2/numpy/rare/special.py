@@ -407,6 +407,11 @@ class Distribution:
     valid: Function | None = None  # of the parameters; positive, if not given
 
 
+def theirs(name: str, *xs: Any) -> Any:
+    """A ufunc of SciPy's that is called back, or taken; SciPy is imported if its distributions are."""
+    return getattr(sys.modules["scipy.special"], name)(*xs)
+
+
 def is_fraction(p: Any) -> Any:
     return e.logical_and(e.greater_equal(p, 0), e.less_equal(p, 1))
 
@@ -448,13 +453,24 @@ DISTRIBUTIONS = {
     "lognorm": Distribution(
         lambda z, s: -((e.log(z) / s) ** 2) / 2 - e.log(s * z) - HALF_LOG, 0,
         cdf=lambda z, s: ndtr(e.log(z) / s), sf=lambda z, s: ndtr(-e.log(z) / s)),
-    "gamma": Distribution(lambda z, a: xlogy(a - 1.0, z) - z - gammaln(a), 0),
-    "invgamma": Distribution(lambda z, a: -(a + 1.0) * e.log(z) - gammaln(a) - 1.0 / z, 0),
+    "gamma": Distribution(
+        lambda z, a: xlogy(a - 1.0, z) - z - gammaln(a), 0, cdf=lambda z, a: theirs("gammainc", a, z),
+        sf=lambda z, a: theirs("gammaincc", a, z), ppf=lambda q, a: theirs("gammaincinv", a, q)),
+    "invgamma": Distribution(
+        lambda z, a: -(a + 1.0) * e.log(z) - gammaln(a) - 1.0 / z, 0,
+        cdf=lambda z, a: theirs("gammaincc", a, 1 / z), sf=lambda z, a: theirs("gammainc", a, 1 / z),
+        ppf=lambda q, a: 1 / theirs("gammainccinv", a, q)),
     "chi2": Distribution(
-        lambda z, df: xlogy(df / 2.0 - 1, z) - z / 2 - gammaln(df / 2.0) - math.log(2) / 2 * df, 0),
+        lambda z, df: xlogy(df / 2.0 - 1, z) - z / 2 - gammaln(df / 2.0) - math.log(2) / 2 * df, 0,
+        cdf=lambda z, df: theirs("chdtr", df, z), sf=lambda z, df: theirs("chdtrc", df, z),
+        ppf=lambda q, df: theirs("gammaincinv", df / 2.0, q) * 2),
     "beta": Distribution(
-        lambda z, a, b: xlog1py(b - 1.0, -z) + xlogy(a - 1.0, z) - betaln(a, b), 0, 1),
-    "t": Distribution(log_of_student),
+        lambda z, a, b: xlog1py(b - 1.0, -z) + xlogy(a - 1.0, z) - betaln(a, b), 0, 1,
+        cdf=lambda z, a, b: theirs("betainc", a, b, z), sf=lambda z, a, b: theirs("betainc", b, a, 1 - z),
+        ppf=lambda q, a, b: theirs("betaincinv", a, b, q)),
+    "t": Distribution(
+        log_of_student, cdf=lambda z, df: theirs("stdtr", df, z), sf=lambda z, df: theirs("stdtr", df, -z),
+        ppf=lambda q, df: theirs("stdtrit", df, q)),
     "pareto": Distribution(
         lambda z, b: e.log(b) - xlogy(b + 1.0, z), 1,
         cdf=lambda z, b: 1 - e.power(z, -b), sf=lambda z, b: e.power(z, -b)),
@@ -502,7 +518,11 @@ def of_distribution(method: str) -> Function:
 def quantiles(found: Distribution, q: Any, given: Any, loc: Any, scale: Any, valid: Any) -> Any:
     if found.ppf is None:
         return NotImplemented
-    return where(e.logical_and(valid, is_fraction(q)), found.ppf(q, *given) * scale + loc, np.nan)
+    low, high = (end(*given) if callable(end) else end for end in (found.low, found.high))
+    inside = e.logical_and(e.greater(q, 0), e.less(q, 1))
+    ends = where(e.less(q, 0.5), low, high)
+    y = where(inside, found.ppf(where(inside, q, 0.5), *given), ends) * scale + loc
+    return where(e.logical_and(valid, is_fraction(q)), y, np.nan)
 
 
 def at_values(method: str, found: Distribution, z: Any, given: Any, scale: Any, valid: Any) -> Any:
@@ -544,45 +564,6 @@ def of_standard(method: str, found: Distribution, z: Any, given: Any) -> Any:
         return None
     y = known(z, *given)
     return e.log(y) if method.startswith("log") else y
-
-
-# ----------------------------------------------------------------------------------- SciPy's ufuncs
-
-
-def is_scipys(ufunc: np.ufunc) -> bool:
-    """True if it is what its name stands for in `scipy.special`, if that is imported."""
-    return getattr(sys.modules.get("scipy.special"), ufunc.__name__, None) is ufunc
-
-
-def full_name(ufunc: np.ufunc) -> str:
-    """The name of a ufunc and of the library that it is of."""
-    name = ufunc.__name__
-    if is_scipys(ufunc) or is_inner(ufunc):
-        # some are called by a function with the name that users write
-        return f"scipy.special.{name.removeprefix('_').removeprefix('riemann_')}"
-    return f"numpy.{name}"
-
-
-def is_inner(ufunc: np.ufunc) -> bool:
-    """True if it is one of those that functions of `scipy.special` call."""
-    return getattr(sys.modules.get("scipy.special._ufuncs"), ufunc.__name__, None) is ufunc
-
-
-def of_scipy(ufunc: np.ufunc) -> Function | None:
-    """Our function for a ufunc of SciPy, known by being what its name stands for there, or one that
-    calls it when the program runs; None for others.
-    """
-    if not (is_scipys(ufunc) or is_inner(ufunc)):
-        return None
-    name = ufunc.__name__.removeprefix("_") if is_inner(ufunc) else ufunc.__name__
-    if name in __all__:
-        found: Function = globals()[name]
-    else:
-        from ge2.numpy.rare.applying import called_back  # here: hardly anyone needs it
-
-        found = called_back(ufunc, full_name(ufunc))
-    e.UFUNCS[ufunc] = found
-    return found
 
 
 def __dir__() -> list[str]:

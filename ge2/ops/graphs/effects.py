@@ -57,10 +57,11 @@ class Host:
 
     Made by `host`, which makes equals one.
 
-    `results` is the structure of what it returns, if that matters.
+    `results` is the structure of what it returns, if that matters. Of a function of elements
+    `slopes` may have its derivatives: for each argument None, or a function of the result and all.
     """
 
-    __slots__ = ("__weakref__", "function", "leaves", "name", "results", "structure")
+    __slots__ = ("__weakref__", "function", "leaves", "name", "results", "slopes", "structure")
 
     def __init__(
         self,
@@ -72,6 +73,7 @@ class Host:
     ) -> None:
         self.name, self.function, self.leaves = name, function, leaves
         self.structure, self.results = structure, results
+        self.slopes: tuple[Callable[..., Value] | None, ...] = ()
 
     def __call__(self, arrays: Sequence[Any]) -> Any:
         """The function's result for copies of these arrays, which it may keep."""
@@ -301,13 +303,30 @@ class PureCallback(HostOp):
         return np.array(y, wanted.dtype, order="C")
 
     def vjp(self, cts: Cotangents, ys: Values, xs: Values, wanted: Flags) -> Cotangents:
-        self.refuse()
+        return [
+            (cts[0] * self.slope(i, ys, xs)).cast(x.dtype) if asked else None
+            for i, (x, asked) in enumerate(zip(xs, wanted, strict=True))
+        ]
 
     def jvp(self, ts: Cotangents, ys: Values, xs: Values) -> Cotangents:
-        self.refuse()
+        parts = [
+            t.cast(ys[0].dtype) * self.slope(i, ys, xs) for i, t in enumerate(ts) if t is not None
+        ]
+        total = parts[0]
+        for part in parts[1:]:
+            total = total + part
+        return [total]
 
-    def refuse(self) -> NoReturn:
-        what = f"pure_callback of {self.function.title} has no derivative: ge2 does not see into it"
+    def slope(self, i: int, ys: Values, xs: Values) -> Value:
+        """The derivative of each element by the argument of that number."""
+        slope = self.function.slopes[i] if self.function.slopes else None
+        if slope is None:
+            self.refuse(f" by argument {i}" if self.function.slopes else "")
+        return slope(ys[0], *xs).cast(ys[0].dtype)
+
+    def refuse(self, of: str = "") -> NoReturn:
+        title = self.function.title
+        what = f"pure_callback of {title} has no derivative{of}: ge2 does not see into it"
         raise NoRuleError(
             what,
             fix="ge2.custom_vjp or ge2.custom_jvp around it, or ge2.stop_gradient of its arguments",
