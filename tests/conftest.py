@@ -8,6 +8,7 @@ import atexit
 import gc
 import os
 import shutil
+import sys
 import tempfile
 import warnings
 import zlib
@@ -31,6 +32,9 @@ if "GE2_CACHE_DIR" not in os.environ:  # one for all processes of a run, and non
 if "BYTECODE_OF_TESTS" not in os.environ:  # that child processes share
     os.environ["BYTECODE_OF_TESTS"] = tempfile.mkdtemp(prefix="ge2-bytecode-")
     atexit.register(shutil.rmtree, os.environ["BYTECODE_OF_TESTS"], True)
+# where the tree is to have none, workers share it there, too
+if "PYTEST_XDIST_WORKER" in os.environ and sys.dont_write_bytecode:
+    sys.dont_write_bytecode, sys.pycache_prefix = False, os.environ["BYTECODE_OF_TESTS"]
 
 COMMON: dict[str, Any] = {"deadline": None, "database": None, "print_blob": True}
 # it measures the machine, not the test
@@ -46,7 +50,15 @@ def pytest_configure(config: pytest.Config) -> None:
         hypothesis.settings.load_profile("all")
 
 
-@pytest.fixture(autouse=True, scope="session")
+def pytest_collection_finish() -> None:
+    """What all tests of this process share. As fixtures it would take longer, many thousand times."""
+    processes_share_bytecode()
+    compiler_is_looked_for()
+    if SAMPLING.every:  # of equations that differ in their numbers alone the text is read back, too
+        stage = import_module("ge2.trace.stage")  # `ge2.trace.stage` is a function, too
+        stage.alike = lambda eqn: {stage.look(eqn)}
+
+
 def processes_share_bytecode() -> None:
     """Python compiles ge2 once for all child processes of a run, also where
     the user's compiles leave nothing in the tree: half a second each.
@@ -55,7 +67,6 @@ def processes_share_bytecode() -> None:
     os.environ.setdefault("PYTHONPYCACHEPREFIX", os.environ["BYTECODE_OF_TESTS"])
 
 
-@pytest.fixture(autouse=True, scope="session")
 def compiler_is_looked_for() -> None:
     """Where there is none, that is said once, here, and is no failure of the
     first test that compiles.
@@ -67,19 +78,11 @@ def compiler_is_looked_for() -> None:
         native()  # which programs of a machine's first process do without until it is there
 
 
-@pytest.fixture(autouse=True, scope="session")
-def texts_are_read_back() -> None:
-    """Under `--all` also those of equations that differ from others in their numbers alone."""
-    if SAMPLING.every:
-        stage = import_module("ge2.trace.stage")  # `ge2.trace.stage` is a function, too
-        stage.alike = stage.look
-
-
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Tests compile at -Og, but for a seeded twentieth of them, which compile C as users do, and
     those marked full_options, and all under `--all`; they are others than those drawn of tables, or
-    else each of those would compile as users do. A fixture would take longer than this, many thousand times.
+    else each of those would compile as users do.
     """
     from ge2.choice import problem as built
     from tests.quick import compile_quickly
@@ -90,26 +93,25 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     compile_quickly(not (full or is_sampled(f"options of {item.nodeid}", 20)), not full)
 
 
-@pytest.fixture(autouse=True)
-def executor_of_any(request: pytest.FixtureRequest) -> Iterator[None]:
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     """Tests marked any_executor compile no C, but for a seeded tenth of
     them, and all under `--all`.
     """
-    if request.node.get_closest_marker("any_executor") is None or is_sampled(request.node.nodeid):
-        yield
-        return
+    if item.get_closest_marker("any_executor") is None or is_sampled(item.nodeid):
+        return (yield)
     from ge2.base.config import config
 
     with config.using(executor="blocked"):
-        yield
+        return (yield)
 
 
-@pytest.fixture(autouse=True, scope="module")
-def collector_leaves_what_tests_left() -> Iterator[None]:
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
     """Caches of a file's programs are not looked through in each later test."""
-    yield
-    gc.collect()
-    gc.freeze()
+    if nextitem is None or nextitem.path != item.path:
+        gc.collect()
+        gc.freeze()
 
 
 @pytest.fixture

@@ -419,9 +419,6 @@ class Iota(Op):
             numbers.reshape((-1,) + (1,) * (len(self.shape) - self.axis - 1)), self.shape
         )
 
-    def vjp(self, cts: Cotangents, ys: Values, xs: Values, wanted: Flags) -> Cotangents:
-        return []
-
 
 class Identity(Op):
     """Passes its arrays on."""
@@ -448,12 +445,6 @@ class StopGradient(Identity):
 
     def reference(self, *arrays: Any) -> Any:
         return arrays[0]
-
-    def vjp(self, cts: Cotangents, ys: Values, xs: Values, wanted: Flags) -> Cotangents:
-        return [None]
-
-    def jvp(self, ts: Cotangents, ys: Values, xs: Values) -> Cotangents:
-        return [None]
 
 
 @final
@@ -514,9 +505,6 @@ class Constant(Op):
 
     def reference(self, *arrays: Any) -> Any:
         return np.frombuffer(bytes.fromhex(self.data[1:]), self.dtype).reshape(self.shape).copy()
-
-    def vjp(self, cts: Cotangents, ys: Values, xs: Values, wanted: Flags) -> Cotangents:
-        return []
 
     def batch(self, xs: Values, axes: Axes, size: int) -> Batched:
         return (self(),), (None,)

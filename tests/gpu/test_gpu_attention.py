@@ -37,13 +37,13 @@ from tests.kernels.attention_cases import (
     in_numpy,
     judge,
     judge_slopes,
-    kinds,
     masked,
     more,
     plain,
     slopes,
     slopes_of_scores,
 )
+from tests.kernels.families import kinds
 
 DTYPES = {"f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16}
 
@@ -98,7 +98,7 @@ def checked(xp: Any, function: Attention, xs: Any, kind: str = "") -> None:
     made = FORWARD[kind] if kind else Kind(FAMILY, xs[0].dtype)
     with config.using(prefer=(made.family,)):
         compiled = ge2.jit(made.of(function))
-        assert made.family in kinds(compiled.lower(*given))
+        assert made.family in kinds(compiled, *given)
         first = xp.asnumpy(compiled(*given))
         judge(first, exactly(function, *xs), made.bound, in_numpy(function, xs, made))
         for _ in range(10):
@@ -178,7 +178,7 @@ def checked_back(
     made = FORWARD[kind] if kind else Kind(FAMILY, xs[0].dtype)
     with config.using(prefer=made.families):
         compiled = ge2.jit(slopes(made.of(function), wanted))
-        assert {*made.families} <= {*kinds(compiled.lower(*given))}
+        assert {*made.families} <= {*kinds(compiled, *given)}
         first = [xp.asnumpy(y) for y in compiled(*given)]
         judge_slopes(first, exactly(slopes(function, wanted), *xs), made.slope_bound)
         for _ in range(10):
@@ -235,7 +235,7 @@ def checked_by_keys(xp: Any, function: Attention, xs: Any) -> None:
     """The result of few queries is that of NumPy, with the same bits each time."""
     given, compiled = tuple(map(xp.asarray, xs)), ge2.jit(function)
     with config.using(prefer=()):
-        assert BY_KEYS in kinds(compiled.lower(*given))
+        assert BY_KEYS in kinds(compiled, *given)
         first = xp.asnumpy(compiled(*given))
         judge(first, exactly(function, *xs), BOUNDS[xs[0].dtype])
         for _ in range(10):

@@ -10,6 +10,7 @@ import pytest
 import ge2
 from ge2.base.config import config
 from ge2.targets.cuda.load.gpu import current_gpu
+from tests.kernels.families import kinds
 from tests.kernels.wgmma_cases import (
     ACTIVATIONS,
     BF16,
@@ -24,7 +25,6 @@ from tests.kernels.wgmma_cases import (
     drawn,
     exactly,
     judge,
-    kinds,
     odd,
     on_gpu,
     precision,
@@ -110,7 +110,7 @@ def test_float32_rounded_to_tf32(hopper: Any) -> None:
         return np.maximum(ge2.numpy.matmul(a, b.T, precision="tf32") + c, 0)
 
     given = tuple(map(hopper.asarray, (a, b, c)))
-    assert kinds(ge2.jit(layer).lower(*given)) == [FUSED]
+    assert kinds(ge2.jit(layer), *given) == [FUSED]
     wanted = np.maximum(exactly(lambda a, b: a @ b.T, a, b) + c, 0)
     judge(hopper.asnumpy(ge2.jit(layer)(*given)), wanted, 328)
 

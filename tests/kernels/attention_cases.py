@@ -504,8 +504,3 @@ def in_numpy(function: Attention, xs: Any, kind: Kind) -> Any:
         return None
     with config.using(executor="reference"), np.errstate(all="ignore"):
         return ge2.jit(function)(*xs)
-
-
-def kinds(lowered: Any) -> list[str]:
-    """The families of a program's kernels."""
-    return [k.choice.family.name for k in lowered.kernels]

@@ -24,13 +24,13 @@ from tests.kernels.attention_cases import (
     exactly,
     judge,
     judge_slopes,
-    kinds,
     masked,
     more,
     plain,
     slopes,
     slopes_of_scores,
 )
+from tests.kernels.families import families_of, kinds
 
 FAMILIES = "attention in C", "attention backward in C"
 F32, F64 = np.dtype("f4"), np.dtype("f8")
@@ -45,7 +45,7 @@ def checked(function: Attention, xs: Sequence[Any]) -> None:
     """Runs a function by the kernel, whose result is that of NumPy."""
     with config.using(executor="c", prefer=FAMILIES):
         compiled = ge2.jit(function)
-        assert FAMILIES[0] in kinds(compiled.lower(*xs))
+        assert FAMILIES[0] in kinds(compiled, *xs)
         judge(compiled(*xs), exactly(function, *xs), BOUNDS[xs[0].dtype])
 
 
@@ -55,7 +55,7 @@ def checked_back(function: Attention, xs: Sequence[Any], wanted: Any = (0, 1, 2)
     for threads in (1, 2):
         with config.using(executor="c", prefer=FAMILIES, threads=threads):
             compiled = ge2.jit(slopes(function, wanted))
-            assert {*FAMILIES} <= {*kinds(compiled.lower(*xs))}
+            assert {*FAMILIES} <= {*kinds(compiled, *xs)}
             found.append(compiled(*xs))
     judge_slopes(found[0], exactly(slopes(function, wanted), *xs), SLOPE_BOUNDS[xs[0].dtype])
     for y, w in zip(*found, strict=True):
@@ -150,7 +150,7 @@ def test_memory_is_linear_in_length() -> None:
     x = np.zeros((1, 4096, 16), F32)
     with config.using(executor="c"):
         low = ge2.jit(slopes(partial(nn.attention, causal=True))).lower(x, x, x)
-    assert {*FAMILIES} <= {*kinds(low)}
+    assert {*FAMILIES} <= {*families_of(low)}
     assert low.memory_analysis().peak < 4 << 20
 
 
@@ -160,7 +160,7 @@ def test_one_query_a_head_is_a_matter_of_memory(queries: int, fused: bool) -> No
     q, k = np.zeros((64, queries, 64), F32), np.zeros((64, 1024, 64), F32)
     with config.using(executor="c"):
         low = ge2.jit(plain).lower(q, k, k)
-    assert (FAMILIES[0] in kinds(low)) == fused
+    assert (FAMILIES[0] in families_of(low)) == fused
 
 
 def part(way: str, q: Any, k: Any, v: Any) -> Any:

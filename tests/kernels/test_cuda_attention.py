@@ -48,7 +48,6 @@ from tests.kernels.attention_cases import (
     in_numpy,
     judge,
     judge_slopes,
-    kinds,
     masked,
     more,
     plain,
@@ -57,6 +56,7 @@ from tests.kernels.attention_cases import (
     slopes_of_scores,
     softmax,
 )
+from tests.kernels.families import families_of, kinds
 from tests.nvrtc import needs_nvrtc
 from tests.templates.cuda_harness import ARCHITECTURES
 
@@ -66,7 +66,7 @@ def checked(function: Attention, xs: Any, kind: str) -> None:
     made = FORWARD[kind]
     with config.using(executor="shim", prefer=(made.family,)):
         compiled = ge2.jit(made.of(function))
-        assert made.family in kinds(compiled.lower(*xs))
+        assert made.family in kinds(compiled, *xs)
         judge(compiled(*xs), exactly(function, *xs), made.bound, in_numpy(function, xs, made))
 
 
@@ -131,7 +131,7 @@ def test_few_queries(name: str, dtype: Any) -> None:
     function, xs = few(np.random.default_rng(9), name, dtype)
     with config.using(executor="shim"):
         compiled = ge2.jit(function)
-        assert BY_KEYS in kinds(compiled.lower(*xs))
+        assert BY_KEYS in kinds(compiled, *xs)
         judge(compiled(*xs), exactly(function, *xs), BOUNDS[dtype])
 
 
@@ -140,7 +140,7 @@ def test_few_queries_have_a_gradient() -> None:
     xs = drawn(np.random.default_rng(9), (1, 2, 3, 64), (1, 2, 72, 64), BF16)
     with config.using(executor="shim", prefer=(BACKWARD,)):
         compiled = ge2.jit(slopes(plain))
-        assert {BY_KEYS, BACKWARD} <= {*kinds(compiled.lower(*xs))}
+        assert {BY_KEYS, BACKWARD} <= {*kinds(compiled, *xs)}
         judge_slopes(compiled(*xs), exactly(slopes(plain), *xs))
 
 
@@ -149,7 +149,7 @@ def checked_back(function: Attention, xs: Any, kind: str, wanted: Any = (0, 1, 2
     made = FORWARD[kind]
     with config.using(executor="shim", prefer=made.families):
         compiled = ge2.jit(slopes(made.of(function), wanted))
-        assert {*made.families} <= {*kinds(compiled.lower(*xs))}
+        assert {*made.families} <= {*kinds(compiled, *xs)}
         found = compiled(*xs)
     judge_slopes(found, exactly(slopes(function, wanted), *xs), made.slope_bound)
 
@@ -236,7 +236,7 @@ def test_cotangents_of_parts_of_one_array_are_written_where_they_are_joined(
         compiled = ge2.jit(slopes(made.of(layer), (0,)))
         lowered = compiled.lower(x)
         titles = [k.choice.taken.title for k in lowered.kernels]
-        assert {*made.families} <= {*kinds(lowered)}
+        assert {*made.families} <= {*families_of(lowered)}
         assert not any("concatenate" in title or "copy" in title for title in titles)
         judge_slopes(compiled(x), exactly(slopes(layer, (0,)), x))
 

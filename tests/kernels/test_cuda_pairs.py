@@ -14,6 +14,7 @@ from ge2.base.config import config
 from ge2.choice.problem import Pin
 from ge2.targets.cuda.limits import H200
 from tests.codegen.texts import kernels
+from tests.kernels.families import kinds
 from tests.kernels.pair_cases import FAMILIES, GATES, LAYERS, MMA, TILES, WGMMA, gated, gradients
 from tests.kernels.random_epilogues import programs
 from tests.kernels.test_random_epilogues import SMALL, bounds
@@ -25,7 +26,6 @@ from tests.kernels.wgmma_cases import (
     emulated,
     exactly,
     judge,
-    kinds,
     odd,
     silu,
 )
@@ -84,7 +84,7 @@ def test_float32_rounded_to_tf32(kind: str) -> None:
         return np.maximum(one, 0) * other
 
     with config.using(executor="shim", prefer=(FAMILIES[kind],)):
-        assert kinds(ge2.jit(layer).lower(x, w, v)) == [FAMILIES[kind]]
+        assert kinds(ge2.jit(layer), x, w, v) == [FAMILIES[kind]]
         wanted = exactly(lambda x, w, v: np.maximum(x @ w.T, 0) * (x @ v.T), x, w, v)
         judge(ge2.jit(layer)(x, w, v), wanted, 72 * 72)
 
@@ -114,7 +114,7 @@ def test_random_work_is_no_further_from_float64_than_in_two_steps(seed: int) -> 
     xs, function = tuple(program.arrays.values()), ge2.jit(program.function)
     with config.using(executor="shim", prefer=(FAMILIES[kind],)):
         one = len(program.nodes) == 1 and "turned" not in program.names
-        assert not one or FAMILIES[kind] in kinds(function.lower(*xs))
+        assert not one or FAMILIES[kind] in kinds(function, *xs)
         found = function(*xs)
     exact, values = program.exactly(), [np.asarray(y, np.float64) for y in found]
     pairs = zip(program.roughly(), found, strict=True)
@@ -179,4 +179,4 @@ def test_other_products_stay_apart(function: Any, shapes: Any) -> None:
     if shapes[0][0] == 144:
         function = lambda x, w, v: np.tanh(x[1::2] @ w) * (x[::2] @ v)  # noqa: E731
     with config.using(executor="shim", prefer=(WGMMA, MMA)):
-        assert not {WGMMA, MMA} & {*kinds(ge2.jit(function).lower(*xs))}
+        assert not {WGMMA, MMA} & {*kinds(ge2.jit(function), *xs)}

@@ -10,6 +10,7 @@ import numpy as np
 
 import ge2
 from ge2.base.config import config
+from tests.kernels.families import kinds
 
 BF16, F16, F32 = np.dtype(ml_dtypes.bfloat16), np.dtype("f2"), np.dtype("f4")
 # what one rounding errs at most, relative; of float32, what sums of 256 terms do
@@ -211,8 +212,9 @@ def emulated(
     `exact`: the function as NumPy knows it, if it is another one.
     """
     with config.using(executor="shim", prefer=families):
-        assert family in kinds(ge2.jit(function).lower(*xs))
-        judge(ge2.jit(function)(*xs), exactly(exact or function, *xs), terms, **precision)
+        compiled = ge2.jit(function)
+        assert family in kinds(compiled, *xs)
+        judge(compiled(*xs), exactly(exact or function, *xs), terms, **precision)
 
 
 def on_gpu(
@@ -222,7 +224,7 @@ def on_gpu(
     """The same on a GPU, where further runs have the same bits."""
     given = tuple(map(xp.asarray, xs))
     compiled = ge2.jit(function)
-    assert family in kinds(compiled.lower(*given))
+    assert family in kinds(compiled, *given)
     first = compiled(*given)
     found = tuple(map(xp.asnumpy, first)) if isinstance(first, tuple) else xp.asnumpy(first)
     judge(found, exactly(exact or function, *xs), terms, **precision)
@@ -261,8 +263,3 @@ def judge(
 def exactly(function: Callable[..., Any], *xs: Any) -> Any:
     """The function in float64."""
     return function(*(np.asarray(x, np.float64) for x in xs))
-
-
-def kinds(lowered: Any) -> list[str]:
-    """The families of a program's kernels."""
-    return [k.choice.family.name for k in lowered.kernels]

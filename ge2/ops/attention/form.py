@@ -104,7 +104,8 @@ class Form:
     @property
     def batch(self) -> Dims:
         """The other axes of the product."""
-        return tuple(a for a in range(self.rank) if a not in (self.key, self.row))
+        apart = self.key, self.row
+        return tuple(a for a in range(self.rank) if a not in apart)
 
     @property
     def sums(self) -> Dims:

@@ -133,19 +133,15 @@ def tiling(
     ys = [split(y_shape, s) for s in (strides[3], *results)]
     pairs = zip((*axes, *(form.result for _ in ys)), (*parts, *ys), strict=True)
     found = [dict(zip(a, p, strict=True)) for a, p in pairs]
-    lines = [dict(zip((*form.batch, form.row), split(form.sums, s), strict=True)) for s in sums]
-    order = form.row, form.key, form.key, form.row
-    backs = [
-        dict(
-            zip(
-                (*form.batch, row),
-                split(tuple(shape[a] for a in (*form.batch, row)), s[:-1]),
-                strict=True,
-            )
-        )
-        for row, s in zip(order, cotangents, strict=False)
-    ]
-    if any(len(p) > 1 for f in found for a, p in f.items() if a in (form.key, form.row, FEATURE)):
+    batch, row, key = form.batch, form.row, form.key
+    lines = [dict(zip((*batch, row), split(form.sums, s), strict=True)) for s in sums]
+    order = row, key, key, row
+    backs = []
+    for line, s in zip(order, cotangents, strict=False):
+        their = (*batch, line)
+        back = split(tuple(shape[a] for a in their), s[:-1])
+        backs.append(dict(zip(their, back, strict=True)))
+    if any(len(p) > 1 for f in found for a, p in f.items() if a in (*order, FEATURE)):
         return "its rows or features are several axes"
     widths = [f.get(FEATURE, []) for f in found]
     if any(len(w) != 1 or w[0][1] != 1 for w in widths):
@@ -155,17 +151,17 @@ def tiling(
         return f"heads are more than {WIDEST} features wide, or of several widths"
     everything = (*found[:4], *lines, *backs, *found[4:])
     batches = merged(
-        [b for a in form.batch for b in refined(shape[a], [f.get(a, []) for f in everything])]
+        [b for a in batch for b in refined(shape[a], [f.get(a, []) for f in everything])]
     )
-    if form.key in found[0] or form.row in found[1]:
+    if key in found[0] or row in found[1]:
         return "queries depend on keys"
     rows = tuple(step(f.get(a, [])) for f, a in zip(found[:4], order, strict=True))
     if any(s < 0 for s in (*rows, *(s for b in batches for s in b.strides[:4]))):
         return "an operand has no strides along axes that others have"
-    rows += tuple(step(f.get(form.row, [])) for f in lines)
+    rows += tuple(step(f.get(row, [])) for f in lines)
     rows += tuple(step(f.get(a, [])) for f, a in zip(backs, order, strict=False))
-    rows += tuple(step(f.get(form.row, [])) for f in found[4:])
-    return Tiling(shape[form.row], shape[form.key], width, tuple(batches), rows)
+    rows += tuple(step(f.get(row, [])) for f in found[4:])
+    return Tiling(shape[row], shape[key], width, tuple(batches), rows)
 
 
 def split(shape: Dims, strides: Dims) -> list[Factors]:
