@@ -16,7 +16,13 @@ from typing import Final, final
 from ge2.base.config import config
 from ge2.base.record import record
 from ge2.compile.catalog import USER_KERNELS
-from ge2.compile.steps import constants_late, reads_first, results_together, rolled_results
+from ge2.compile.steps import (
+    constants_late,
+    reads_first,
+    results_together,
+    rolled_results,
+    turned_columns,
+)
 from ge2.compile.writes import checked_early, results_apart, views_first, with_copies, writes
 from ge2.ir import Graph
 from ge2.ops.attention.ops import has_attention
@@ -209,8 +215,8 @@ PIPELINES: Final[dict[str, tuple[Pass, ...]]] = {
         shared_orders, roll, whole, stack, stack_all, products_outside, sums_after, deinterleave, scans_of_slices,
         slices_first, gated_products, join_scatters, sums_of_zeros, repeated_updates, products_to_sums, split_sums,
         parts_done, fuse, split_live_ranges, contractions, indexed, drawn, resident, rolled_results, moves_inside,
-        rows_inside, small_turned, results_together, constants_late, reads_first, with_copies, results_apart,
-        views_first,
+        rows_inside, small_turned, turned_columns, results_together, constants_late, reads_first, with_copies,
+        results_apart, views_first,
     ),
 }
 

@@ -254,7 +254,8 @@ class Flat:
         env: dict[Atom, Atom] = dict(zip(graph.inputs, eqn.inputs, strict=True))
         if again:
             read = {a for e in graph.eqns[:again] for a in e.inputs}
-            self.barrier(env, [v for v in graph.inputs if v in read], eqn.inputs)
+            folds = region_of(eqn).kind != "pointwise"
+            self.barrier(env, [v for v in graph.inputs if v in read], eqn.inputs, folds)
         names = dict(zip(graph.outputs, eqn.outs, strict=True))
         for e in graph.eqns:
             inputs = rename(env, e.inputs)  # type: ignore[arg-type]
@@ -266,13 +267,16 @@ class Flat:
             env.update(zip(e.outs, outs, strict=True))
             self.eqns.append(Eqn(e.op, inputs, outs, e.source, e.choice))
 
-    def barrier(self, env: dict[Atom, Atom], read: Sequence[Var], inputs: Sequence[Atom]) -> None:
+    def barrier(
+        self, env: dict[Atom, Atom], read: Sequence[Var], inputs: Sequence[Atom], folds: bool
+    ) -> None:
         """Ties what is read again to the last of what the region reads: no pass computes it sooner.
-        Regions for which that is one value have one name of each, as work on the same arrays has.
+        Folds for which that is one value have one name of each, as folds of the same arrays have, which
+        are one kernel; other work may be part of different ones.
         """
         given = dict.fromkeys(as_var(env[v]) for v in read)
         last = self.latest(inputs)
-        known = self.tied.setdefault(last, {})
+        known = self.tied.setdefault(last, {}) if folds else {}
         if new := [v for v in given if v not in known]:
             tied = [*new, *([last] if last not in new else [])]
             outs = tuple(Var(v.type) for v in tied)

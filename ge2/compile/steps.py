@@ -13,16 +13,29 @@ from ge2.codegen.kernel_values import NONE, Blocks
 from ge2.codegen.layout import Layout, plain, reshaped
 from ge2.compile.catalog import catalog_of, select
 from ge2.compile.writes import is_view
-from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Op, Var, makers_of, without_dead_code
+from ge2.ir import (
+    Atom,
+    Dims,
+    Eqn,
+    Graph,
+    Literal,
+    Op,
+    Var,
+    applied,
+    makers_of,
+    renamed,
+    without_dead_code,
+)
 from ge2.ops.dot import DotGeneral
 from ge2.ops.graphs import InRuns, Rolled, Windows, stored_rolls
 from ge2.ops.graphs.contraction import ProductSteps, is_contraction, steps_of
 from ge2.ops.graphs.region import Region, is_loop, readers_of
 from ge2.ops.index import Gather
 from ge2.ops.reduce import Reduce
-from ge2.ops.shape import BroadcastInDim, Concatenate, Iota, Pad, Reshape, Transpose
+from ge2.ops.shape import BroadcastInDim, Concatenate, Iota, Pad, Reshape, Slice, Transpose
 from ge2.passes.context import NOTHING, Context, Results
 from ge2.passes.fold import on_host
+from ge2.passes.reads import made_of
 from ge2.program import CONTROL, WRITES, Buffer
 from ge2.targets import Library
 from ge2.targets.c.blocked import tile
@@ -492,6 +505,64 @@ def copy_rolled(eqn: Eqn, x: Var, shifts: Dims) -> Eqn:
     made = Eqn(Rolled(shifts), (given := Var(x.type),), (Var(eqn.outs[0].type),), eqn.source)
     region = Region("pointwise", shape, (at,), Graph((given,), (made,), made.outs))
     return replace(eqn, op=region, inputs=(x,))
+
+
+# -------- Columns of points that a region of pairs reads along its threads are rows of the points turned.
+# y = region[space=(n, n)] z[:, 0:1] z[:, 1:2] ... -> t = transpose z; y = region t[0:1] t[1:2] ...
+# Else each of a warp's threads reads a line of memory of its own, for every row of pairs again.
+
+
+def turned_columns(graph: Graph, context: Context = NOTHING) -> Graph:
+    """The graph whose large regions read columns of points where neighbours lie side by side."""
+    makers, eqns, turned = makers_of(graph), list[Eqn](), dict[Atom, Var]()
+    for e in graph.eqns:
+        if is_loop(e.op) and math.prod(e.op.space) >= context.tuning.results.pairs:
+            e = by_columns(e, makers, turned, eqns, context.tuning.results)
+        eqns.append(e)
+    return replace(graph, eqns=tuple(eqns)) if turned else graph
+
+
+def by_columns(
+    eqn: Eqn, makers: Mapping[Var, Eqn], turned: dict[Atom, Var], before: list[Eqn], tuning: Results
+) -> Eqn:
+    """A region that reads several columns of one small array where that is turned; `before` takes what
+    turns it.
+    """
+    op, found = eqn.op, dict[Atom, list[Eqn]]()
+    assert isinstance(op, Region)
+    for a, v in zip(eqn.inputs, op.graph.inputs, strict=True):
+        made = makers.get(a) if isinstance(a, Var) else None
+        if made is not None and is_column(made, tuning.neighbours) and is_along(op, v):
+            found.setdefault(made.inputs[0], []).append(made)
+    names = dict[Var, Atom]()
+    for x, columns in found.items():
+        if len(columns) < tuning.columns or tuning.beside * x.type.size > math.prod(op.space):
+            continue
+        if x not in turned:
+            given, y = Var(x.type), Var(*Transpose((1, 0)).infer(x.type))
+            turn = Eqn(Transpose((1, 0)), (given,), (y,), eqn.source)
+            turned[x] = made_of(turn, given, x, before)
+        for made in columns:
+            (y,), at = made.outs, made.op.start[1]  # type: ignore[attr-defined]
+            row = Slice((at, 0), (at + 1, x.type.shape[0]), (1, 1))
+            names[y] = applied(before, Reshape(y.type.shape), applied(before, row, turned[x]))
+    return renamed(names, eqn) if names else eqn
+
+
+def is_column(eqn: Eqn, least: int) -> bool:
+    """True of one column, of so many elements, of a matrix of several."""
+    x, y = (*eqn.inputs, None)[0], eqn.outs[0].type
+    return (
+        isinstance(eqn.op, Slice) and x is not None and x.type.ndim == 2
+        and y.shape == (x.type.shape[0], 1) != x.type.shape and y.shape[0] >= least
+    )  # fmt: skip
+
+
+def is_along(region: Region, v: Var) -> bool:
+    """True if a region reads an input along the axis of its threads."""
+    lane = len(region.space) - 1
+    pairs = zip(region.graph.eqns, region.axes, strict=True)
+    return lane > 0 and any(lane in at for e, at in pairs if v in e.inputs)
 
 
 # -------- An array of constants is made right before it is read for the first time.

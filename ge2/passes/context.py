@@ -89,6 +89,12 @@ class Results:
     # elements that are folded into one that is written elsewhere than its place, at most: no other
     # kernel does that with sums of parts
     folded: int = 32
+    # elements of a region of pairs, at least, for which points are turned: so many columns of them and
+    # points, of which there are so many times fewer elements
+    pairs: int = 1 << 20
+    columns: int = 4
+    neighbours: int = 256
+    beside: int = 8
 
 
 @final

@@ -140,8 +140,8 @@ def test_the_pipelines_are_lists_of_names():
         " join_scatters sums_of_zeros repeated_updates products_to_sums split_sums parts_done fuse"
         " split_live_ranges"
         " contractions indexed"
-        " drawn resident rolled_results moves_inside rows_inside small_turned results_together constants_late"
-        " reads_first with_copies results_apart views_first",
+        " drawn resident rolled_results moves_inside rows_inside small_turned turned_columns results_together"
+        " constants_late reads_first with_copies results_apart views_first",
     }
 
 
