@@ -51,6 +51,7 @@ from tests.kernels.attention_cases import (
     masked,
     more,
     plain,
+    scale,
     scores,
     slopes,
     slopes_of_scores,
@@ -252,12 +253,19 @@ def test_queries_that_see_no_key_have_no_slope(kind: str) -> None:
     assert not np.asarray(queries, np.float64)[:, :3].any()
 
 
-def test_gradients_of_heads_in_groups() -> None:
-    """Whose keys have no axis of the heads that share them."""
+def by_keys_first(q: Any, k: Any, v: Any) -> Any:
+    """Groups of heads again, keys and values being the left operands."""
+    b, h, t, d = q.shape
+    q = q.reshape(b, k.shape[1], h // k.shape[1], t, d)
+    w = softmax(np.einsum("bhkd,bhgqd->bhgqk", k, q) * scale(q))
+    return np.einsum("bhkd,bhgqk->bhgqd", v, w).reshape(b, h, t, d)
+
+
+@pytest.mark.parametrize("function", [grouped, by_keys_first])
+def test_gradients_of_heads_in_groups(function: Attention) -> None:
+    """Whose keys have no axis of the heads that share them: they are as repeated ones."""
     xs = drawn(np.random.default_rng(7), (2, 6, 40, 32), (2, 2, 40, 32), BF16)
-    with config.using(executor="shim"):
-        found = ge2.jit(slopes(grouped))(*xs)
-    judge_slopes(found, exactly(slopes(grouped), *xs))
+    checked_back(function, xs, "wgmma bf16")
 
 
 @needs_nvrtc

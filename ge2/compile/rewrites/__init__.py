@@ -26,6 +26,7 @@ from ge2.ops.attention.ops import (
     form_of,
     lacks_heads,
     recognised,
+    with_heads,
 )
 from ge2.ops.attention.scores import around_core, core, scores_to_derive
 from ge2.ops.graphs.control import Call, inlined, past_barriers
@@ -185,7 +186,8 @@ def backward(eqn: Eqn, plain: Graph, known: Mapping[int, Given], where: Place) -
     form = form_of(plain)
     as_it_was = (replace(eqn, op=AttentionBackward(resolved(op.jaxpr, known), plain, wanted)),)
     if lacks_heads(form):
-        return as_it_was
+        plain = with_heads(form)
+        form = form_of(plain)
     slopes: Graph | None = None
     reads: Reads = ()
     scores, flags = scores_to_derive(form), graphs.of_others(form, wanted)
