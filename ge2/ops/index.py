@@ -19,11 +19,13 @@ from ge2.base.errors import ShapeError, TypeRuleError
 from ge2.base.record import record
 from ge2.ir import (
     ArrayType,
+    Atom,
     Axes,
     Axis,
     Batched,
     Cotangents,
     Dims,
+    Eqn,
     Flags,
     Op,
     Value,
@@ -545,3 +547,39 @@ class SumsInOrder(Op):
         x = np.zeros(self.shape, updates.dtype)
         at = np.unravel_index(places, sizes)
         return self.adding.reference(x, rows[order], *at)
+
+
+# -------- Writes of parts that are alike, as a program makes them that keeps its state in an array.
+
+
+class Tiles:
+    """Writes in a row of parts that are alike and cover each other wholly or not at all, such as
+    elements: which of them a read is of is one look, where a loop has written thousands.
+    """
+
+    def __init__(self, root: Atom, shape: Dims) -> None:
+        self.root, self.shape, self.count = root, shape, 0
+        # where, and which so many th write it was
+        self.parts = dict[Dims, list[tuple[int, Atom]]]()
+
+    def takes(self, start: Dims, step: Dims, shape: Dims) -> bool:
+        aligned = all(n and a % n == 0 for a, n in zip(start, shape, strict=True))
+        return shape == self.shape and aligned and all(s == 1 for s in step)
+
+    def last(self, start: Dims, count: int) -> Atom | None:
+        """The value of a part after the first `count` writes; None if none of them is to it."""
+        return next((u for k, u in reversed(self.parts.get(start, [])) if k < count), None)
+
+
+def tiled(write: Eqn, tiles: dict[Atom, tuple[Tiles, int]]) -> tuple[Tiles, int]:
+    """The writes up to this one, and their number: those before, or it alone; 0 if it is no tile."""
+    (base, u), op = write.inputs, write.op
+    assert isinstance(op, UpdateSlice)
+    part, alone = (op.start, op.step, u.type.shape), Tiles(base, u.type.shape)
+    found, count = tiles.get(base, (alone, 0))
+    if not 0 < count == found.count or not found.takes(*part):
+        found = alone
+    if found.takes(*part):
+        found.parts.setdefault(op.start, []).append((found.count, u))
+        found.count += 1
+    return found, found.count

@@ -5,9 +5,8 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise
-from math import gcd
-from typing import Any, cast
+from itertools import pairwise, product
+from typing import Any
 
 import numpy as np
 
@@ -32,11 +31,25 @@ from ge2.ops.attention import Band, Distances, band_of, distances_of
 from ge2.ops.attention.ops import ATTENTION, has_attention, targets
 from ge2.ops.elementwise import BY_NAME, ConvertElementType
 from ge2.ops.graphs.region import readers_of
-from ge2.ops.index import Indexed, UpdateSlice
+from ge2.ops.index import Indexed, Tiles, UpdateSlice, tiled
 from ge2.ops.pointlike import Elementwise, Pointlike
-from ge2.ops.shape import BroadcastInDim, Concatenate, Iota, Pad, Reshape, Slice
+from ge2.ops.shape import (
+    BroadcastInDim,
+    Concatenate,
+    Iota,
+    Pad,
+    Reshape,
+    Slice,
+    Span,
+    apart,
+    last_of,
+    of_slice,
+    of_write,
+    slice_of,
+    within,
+)
 from ge2.passes.context import Context, Iotas
-from ge2.passes.simplify import CALLS, Rules, Span, Sweep, fill_each_other, interleaved, simplify
+from ge2.passes.simplify import CALLS, Rules, Sweep, fill_each_other, interleaved, simplify
 from ge2.trace.tracer import SNAPSHOT
 
 # -------- Python numbers: equations on weak scalars alone are Python's own arithmetic, done before
@@ -308,13 +321,16 @@ def counting(x: np.ndarray) -> int | None:
 # a GPU each write is a copy of all rows, for what is read later lies behind it. Where nothing reads
 # an array between two writes of the same part, the first is dead; where writes make up most of an
 # array, it is joined of them; one write into zeros is a pad, with zeros between its elements, too.
+# There a row of elements that were written one by one is those elements joined, and a triangle of a
+# small matrix the matrix, so that a batch of them is numbers of a thread for each.
 #
 # In C a write changes the array where it is, and reads behind a write would have the array copied for
 # them. So there all writes of a program go, or all stay: those that are its arguments' or a loop's do,
 # and those of few elements; once loops are found, an array that such slices alone read goes, too.
 
 
-FEW = 64  # elements of a write that costs no more than a call
+FEW = 64  # elements of a write that costs no more than a call; parts of a small matrix
+ROW = 16  # writes side by side that a slice reads, at most
 MOST = 512  # writes whose readers may become kernels unlike each other, which have to be compiled
 
 
@@ -326,7 +342,8 @@ def forward_writes(graph: Graph, context: Context) -> Graph:
         return graph
     if in_place and any(e.inputs[1].type.size < FEW for e in writes):
         return graph
-    found = with_last_writes(with_reads_of_writes(graph), pads=not in_place)
+    reads = with_reads_of_writes(graph, several=not in_place)
+    found = with_last_writes(reads, pads=not in_place)
     if in_place:
         return graph if any(type(e.op) is UpdateSlice for e in found.eqns) else found
     return found if found is graph else simplify(found)
@@ -350,8 +367,10 @@ def unread_writes(graph: Graph, context: Context) -> Graph:
     return simplify(with_reads_of_writes(graph, gone))
 
 
-def with_reads_of_writes(graph: Graph, written: Container[Atom] | None = None) -> Graph:
-    """The graph in which slices read what was written; `written`: the arrays whose slices do."""
+def with_reads_of_writes(
+    graph: Graph, written: Container[Atom] | None = None, several: bool = False
+) -> Graph:
+    """The graph in which slices read what was written; of `written` arrays alone; or `several` writes."""
     makers, env, eqns = dict[Atom, Eqn](), dict[Atom, Atom](), list[Eqn]()
     tiles = dict[Atom, tuple[Tiles, int]]()
     for given in graph.eqns:
@@ -363,44 +382,15 @@ def with_reads_of_writes(graph: Graph, written: Container[Atom] | None = None) -
                 env[eqn.outs[0]] = x
                 continue
             eqn = Eqn(op, (x,), eqn.outs, eqn.source)
+            if several and (parts := parts_of_tiles(x, op, tiles)):
+                joined = Concatenate(parts[0][0])
+                eqn = Eqn(joined, tuple(u for _, u in parts), eqn.outs, eqn.source)
         eqns.append(eqn)
         makers.update(dict.fromkeys(eqn.outs, eqn))
         if type(eqn.op) is UpdateSlice:
             tiles[eqn.outs[0]] = tiled(eqn, tiles)
     outputs = tuple([env.get(a, a) for a in graph.outputs])
     return without_dead_code(Graph(graph.inputs, tuple(eqns), outputs, graph.consts))
-
-
-class Tiles:
-    """Writes in a row of parts that are alike and cover each other wholly or not at all, such as
-    elements: which of them a read is of is one look, where a loop has written thousands.
-    """
-
-    def __init__(self, root: Atom, shape: Dims) -> None:
-        self.root, self.shape, self.count = root, shape, 0
-        # where, and which so many th write it was
-        self.parts = dict[Dims, list[tuple[int, Atom]]]()
-
-    def takes(self, start: Dims, step: Dims, shape: Dims) -> bool:
-        aligned = all(n and a % n == 0 for a, n in zip(start, shape, strict=True))
-        return shape == self.shape and aligned and all(s == 1 for s in step)
-
-    def last(self, start: Dims, count: int) -> Atom | None:
-        """The value of a part after the first `count` writes; None if none of them is to it."""
-        return next((u for k, u in reversed(self.parts.get(start, [])) if k < count), None)
-
-
-def tiled(write: Eqn, tiles: dict[Atom, tuple[Tiles, int]]) -> tuple[Tiles, int]:
-    """The writes up to this one, and their number: those before, or it alone; 0 if it is no tile."""
-    (base, u), op = write.inputs, cast(UpdateSlice, write.op)
-    part, alone = (op.start, op.step, u.type.shape), Tiles(base, u.type.shape)
-    found, count = tiles.get(base, (alone, 0))
-    if not 0 < count == found.count or not found.takes(*part):
-        found = alone
-    if found.takes(*part):
-        found.parts.setdefault(op.start, []).append((found.count, u))
-        found.count += 1
-    return found, found.count
 
 
 def written_at(
@@ -425,40 +415,29 @@ def written_at(
     return x, op
 
 
-def of_slice(op: Slice) -> list[Span]:
-    bounds = zip(op.start, op.stop, op.step, strict=True)
-    return [(a, s, -(-(b - a) // s)) for a, b, s in bounds]
-
-
-def of_write(op: UpdateSlice, u: Atom) -> list[Span]:
-    return list(zip(op.start, op.step, u.type.shape, strict=True))
-
-
-def last_of(span: Span) -> int:
-    return span[0] + span[1] * (span[2] - 1)
-
-
-def within(read: Span, write: Span) -> bool:
-    """True if along this axis all that is read is written."""
-    (a, s, n), (b, t, m) = read, write
-    inside = b <= a and last_of(read) <= last_of(write)
-    return n > 0 < m and inside and (a - b) % t == 0 and (n == 1 or s % t == 0)
-
-
-def apart(read: Span, write: Span) -> bool:
-    """True if along this axis nothing that is read is written."""
-    (a, s, n), (b, t, m) = read, write
-    common = gcd(s if n > 1 else 0, t if m > 1 else 0)
-    outside = n == 0 or m == 0 or last_of(read) < b or last_of(write) < a
-    return outside or (common > 0 and (a - b) % common != 0)
-
-
-def slice_of(read: Sequence[Span], write: Sequence[Span]) -> Slice:
-    """The slice of what was written that lies where the other lies in the whole."""
-    start = tuple([(a - b) // t for (a, _, _), (b, t, _) in zip(read, write, strict=True)])
-    step = tuple([max(s // t, 1) for (_, s, _), (_, t, _) in zip(read, write, strict=True)])
-    ends = zip(start, step, read, strict=True)
-    return Slice(start, tuple([a + s * (n - 1) + 1 for a, s, (_, _, n) in ends]), step)
+def parts_of_tiles(
+    x: Atom, op: Slice, tiles: Mapping[Atom, tuple[Tiles, int]]
+) -> list[tuple[int, Atom]]:
+    """The parts of a row that a slice reads, all of which were written, and the axis along which they
+    are side by side; none if it reads others.
+    """
+    known, count = tiles.get(x, (None, 0))
+    if known is None or not 0 < count <= FEW or not all(known.shape):
+        return []
+    read, found = of_slice(op), list[tuple[int, Atom]]()
+    whole = all(
+        s == 1 and a % n == 0 == m % n for (a, s, m), n in zip(read, known.shape, strict=True)
+    )
+    axes = [d for d, ((_, _, m), n) in enumerate(zip(read, known.shape, strict=True)) if m != n]
+    if not whole or len(axes) != 1 or read[axes[0]][2] > ROW * known.shape[axes[0]]:
+        return []
+    (axis,) = axes
+    for at in range(read[axis][0], op.stop[axis], known.shape[axis]):
+        part = known.last((*op.start[:axis], at, *op.start[axis + 1 :]), count)
+        if part is None:
+            return []
+        found.append((axis, part))
+    return found
 
 
 def with_last_writes(graph: Graph, pads: bool) -> Graph:
@@ -476,7 +455,7 @@ def with_last_writes(graph: Graph, pads: bool) -> Graph:
                 kept.append(e)
             parts.add(part)
         if len(kept) > 1:
-            spread = joined_grid(kept) if pads else []
+            spread = joined_grid(kept, base if is_zeros(base, makers) else None) if pads else []
             joined[kept[0].outs[0]] = spread or joined_writes(base, kept)
         elif pads and kept[0].inputs[1].type.size and is_zeros(base, makers):
             joined[kept[0].outs[0]] = [pad_of(kept[0])]
@@ -507,7 +486,7 @@ def is_zeros(x: Atom, makers: Mapping[Atom, Eqn]) -> bool:
 def pad_of(write: Eqn) -> Eqn:
     """A write of elements into zeros as those elements with zeros around and between them."""
     u, (out,) = write.inputs[1], write.outs
-    spans = of_write(write.op, u)  # type: ignore[arg-type]
+    spans = of_write(write.op, u)
     high = tuple(n - last_of(span) - 1 for n, span in zip(out.type.shape, spans, strict=True))
     low, steps, _ = zip(*spans, strict=True)
     return Eqn(Pad(low, high, tuple(s - 1 for s in steps)), (u,), (out,), write.source)
@@ -534,7 +513,7 @@ def chains_of_writes(graph: Graph) -> Iterator[tuple[Atom, list[Eqn]]]:
         yield chain[-1].inputs[0], chain
 
 
-def joined_grid(chain: Sequence[Eqn]) -> list[Eqn]:
+def joined_grid(chain: Sequence[Eqn], zeros: Atom | None = None) -> list[Eqn]:
     """The equations that join the parts of a grid which writes fill, as the colours of a mosaic; or none."""
     (out,), source, eqns = chain[0].outs, chain[0].source, list[Eqn]()
 
@@ -559,10 +538,32 @@ def joined_grid(chain: Sequence[Eqn]) -> list[Eqn]:
             return y if len(rows) == len(found) else None
         return None
 
-    spans = [(of_write(e.op, e.inputs[1]), e.inputs[1]) for e in chain]  # type: ignore[arg-type]
+    spans = [(of_write(e.op, e.inputs[1]), e.inputs[1]) for e in chain]
+    if zeros is not None:
+        spans += unwritten(spans, out.type, eqns)
     if len(chain) > MOST or joined(spans, out.type.shape) is None:
         return []
     return [*eqns[:-1], replace(eqns[-1], outs=(out,))]
+
+
+def unwritten(
+    written: Sequence[tuple[list[Span], Atom]], out: ArrayType, eqns: list[Eqn]
+) -> list[tuple[list[Span], Atom]]:
+    """The parts of a grid of zeros between those that were written, if these are alike and half of it."""
+    shapes = {u.type.shape for _, u in written}
+    (shape, *others) = shapes
+    if others or not all(shape) or any(n % m for n, m in zip(out.shape, shape, strict=True)):
+        return []
+    there = {tuple(a for a, _, _ in spans) for spans, _ in written}
+    grid = list(product(*(range(0, n, m) for n, m in zip(out.shape, shape, strict=True))))
+    if len(grid) > FEW or not there.issubset(grid) or 2 * len(there) < len(grid):
+        return []
+    zero = applied(eqns, BroadcastInDim(shape, ()), Literal(out.dtype.type(0), out.with_shape(())))
+    return [
+        ([(a, 1, n) for a, n in zip(at, shape, strict=True)], zero)
+        for at in grid
+        if at not in there
+    ]
 
 
 def joined_writes(base: Atom, chain: Sequence[Eqn]) -> list[Eqn]:
@@ -571,7 +572,7 @@ def joined_writes(base: Atom, chain: Sequence[Eqn]) -> list[Eqn]:
     along one axis.
     """
     out, shape = chain[0].outs[0], base.type.shape
-    spans = [of_write(e.op, e.inputs[1]) for e in chain]  # type: ignore[arg-type]
+    spans = [of_write(e.op, e.inputs[1]) for e in chain]
     axes = {a for each in spans for a, span in enumerate(each) if span[2] != shape[a]}
     if len(axes) != 1:
         return []

@@ -13,7 +13,6 @@ from ge2.base.record import computed, record
 from ge2.base.source import Source
 from ge2.ir import (
     Atom,
-    Dims,
     Eqn,
     Graph,
     Literal,
@@ -30,7 +29,15 @@ from ge2.ops.index import Gather
 from ge2.ops.pointlike import Pointlike
 from ge2.ops.random import Draw
 from ge2.ops.reduce import Reduce, ReduceDeviations, ReduceMax, ReduceSum, ReduceSumExp, kept
-from ge2.ops.shape import BroadcastInDim, Concatenate, Reshape, place_along
+from ge2.ops.shape import (
+    BroadcastInDim,
+    Concatenate,
+    Reshape,
+    joined_of,
+    place_along,
+    unshaped,
+    unspread,
+)
 from ge2.passes.context import NOTHING, Context, Fusion, ShortSums
 
 Makers = Mapping[Atom, Eqn]
@@ -268,7 +275,7 @@ def short_sums(graph: Graph, context: Context = NOTHING) -> Graph:
     tuning = context.tuning.short_sums
     parts, eqns = Parts(graph, tuning), list[Eqn]()
     for e in graph.eqns:
-        if has_short_sums(e, tuning) and parts.is_made(e):
+        if parts.is_joined(e) or (has_short_sums(e, tuning) and parts.is_made(e)):
             eqns += parts.summed(e)
         elif (axis := parts.short_axis(e)) >= 0 and parts.shares(e.inputs[0], axis):
             eqns += parts.folded(e, axis)
@@ -277,12 +284,15 @@ def short_sums(graph: Graph, context: Context = NOTHING) -> Graph:
     return Graph(graph.inputs, tuple(eqns), graph.outputs, graph.consts)
 
 
-def has_short_sums(eqn: Eqn, tuning: ShortSums) -> bool:
+def has_few_terms(eqn: Eqn, tuning: ShortSums) -> bool:
     if not isinstance(eqn.op, ReduceSum) or len(eqn.op.axes) != 1:
         return False
     x, (axis,) = eqn.inputs[0].type, eqn.op.axes
-    few = 1 < x.shape[axis] <= tuning.terms and x.size >= tuning.elements
-    return few and x.dtype in (FLOAT32, FLOAT64)
+    return 1 < x.shape[axis] <= tuning.terms and x.dtype in (FLOAT32, FLOAT64)
+
+
+def has_short_sums(eqn: Eqn, tuning: ShortSums) -> bool:
+    return has_few_terms(eqn, tuning) and eqn.inputs[0].type.size >= tuning.elements
 
 
 @final
@@ -341,6 +351,17 @@ class Parts:
         made, read = self.behind(x, self.within)
         few = 0 < len(made) * x.type.shape[axis] <= self.tuning.equations
         return few and self.are_small(read, x)
+
+    def is_joined(self, e: Eqn) -> bool:
+        """True of a sum of few terms that are made of single elements side by side: nothing joins them."""
+        if not has_few_terms(e, self.tuning):
+            return False
+        (x,), (axis,) = e.inputs, e.op.axes  # type: ignore[attr-defined]
+        made, read = self.behind(x, self.within)
+        joins = [v.type.shape == x.type.shape and joined_of(self.makers, v, axis) for v in read]
+        return (
+            bool(joins) and all(joins) and len(made) * x.type.shape[axis] <= self.tuning.equations
+        )
 
     def is_of_small(self, x: Atom) -> bool:
         """The same of a value of which sums of few terms may be a part."""
@@ -443,6 +464,8 @@ class Parts:
     def at(self, x: Var, axis: int, k: int, e: Eqn | None) -> Atom:
         shape = x.type.shape
         rest = (*shape[:axis], *shape[axis + 1 :])
+        if e is None and (parts := joined_of(self.makers, x, axis)):
+            return self.add(Reshape(rest), parts[k])
         if e is None:
             return self.add(Reshape(rest), self.add(place_along(shape, axis, k), x))
         if not isinstance(e.op, BroadcastInDim):
@@ -566,22 +589,6 @@ def total_of_mean(makers: Makers, m: Atom, count: int) -> Atom | None:
             total = unshaped(makers, pair[0])
             return total if total.type.shape == m.type.shape else None
     return None
-
-
-def unshaped(makers: Makers, a: Atom) -> Atom:
-    while (eqn := makers.get(a)) is not None and isinstance(eqn.op, Reshape):
-        (a,) = eqn.inputs
-    return a
-
-
-def unspread(makers: Makers, x: Atom, a: Atom) -> tuple[Atom, Dims] | None:
-    """The value that is repeated to the shape of x, and its axes."""
-    if not a.type.shape and x.type.shape:
-        return a, ()
-    eqn = makers.get(a)
-    if eqn is None or not isinstance(eqn.op, BroadcastInDim):
-        return None
-    return eqn.inputs[0], eqn.op.dims
 
 
 def operands(makers: Makers, a: Atom, op: Any) -> tuple[Atom, ...]:

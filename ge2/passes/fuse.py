@@ -443,8 +443,8 @@ class Fusion:
 
     def reads_stored(self, fold: int) -> bool:
         """True of a fold of what another group makes."""
-        made = self.group(self.bases(self.graph.eqns[fold])[0])
-        return made not in (None, leader(self.leaders, self.group_of[fold]))
+        apart = None, leader(self.leaders, self.group_of[fold])
+        return any(self.group(v) not in apart for v in self.bases(self.graph.eqns[fold]))
 
     def numbers_of_readers(self) -> Counter[Var]:
         """How many equations read each value, itself or by a view; the caller is one of them."""

@@ -40,6 +40,7 @@ from ge2.ops.shape import (
     Pad,
     Reshape,
     Slice,
+    Span,
     Transpose,
 )
 from ge2.passes.context import TUNING, Context, Tuning
@@ -469,9 +470,6 @@ VIEWS: Rules = {"slice": (same, part_of_join), "reshape": (reshaped,)}  # the ru
 # those arrays side by side:
 # y = add (pad[inner=1] a) (pad[low=1 inner=1] b) -> y = reshape (concatenate a[:, None] b[:, None])
 # So are derivatives of x[0::2] and x[1::2]. Adding zero makes 0.0 of -0.0, before as after.
-
-
-Span = tuple[int, int, int]  # along one axis: the first element, the step, how many
 
 
 def fill_each_other(spans: Sequence[Span], size: int) -> bool:

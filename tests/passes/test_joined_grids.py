@@ -84,8 +84,22 @@ def uneven(x: Any) -> Any:
     return y
 
 
+def triangle(x: Any, size: int = 4, least: int = 0) -> Any:
+    """Small matrices, an element of all of them at once, of which those above the diagonal stay zero."""
+    y = np.zeros((len(x), size, size), np.float32)
+    for i in range(least, size):
+        for j in range(i + 1):
+            y[:, i, j] = x[:, i + j] * 2
+    return y
+
+
+def corner(x: Any) -> Any:
+    return triangle(x, least=3)
+
+
 @pytest.mark.parametrize(
-    ("function", "joins"), [(mosaic, True), (uneven, True), (overlapping, False)]
+    ("function", "joins"),
+    [(mosaic, True), (uneven, True), (overlapping, False), (triangle, True), (corner, False)],
 )
 def test_what_is_joined(function: Function, joins: bool) -> None:
     graph = ge2.make_jaxpr(function)(X).graph
@@ -96,7 +110,32 @@ def test_what_is_joined(function: Function, joins: bool) -> None:
 
 @needs_compiler
 @pytest.mark.parametrize("executor", ["c", "emulator"])
-@pytest.mark.parametrize("function", [mosaic, overlapping, uneven])
+@pytest.mark.parametrize("function", [mosaic, overlapping, uneven, triangle, corner])
 def test_it_means_the_same(function: Function, executor: str) -> None:
     with config.using(executor=executor):
         np.testing.assert_array_equal(ge2.jit(function)(X), function(X))
+
+
+def cholesky(a: Any) -> Any:
+    """The factor of one small matrix, row after row, and the determinant's logarithm."""
+    n = len(a)
+    y = np.zeros_like(a)
+    for j in range(n):
+        y[j, j] = np.sqrt(a[j, j] - (y[j, :j] ** 2).sum())
+        for i in range(j + 1, n):
+            y[i, j] = (a[i, j] - (y[i, :j] * y[j, :j]).sum()) / y[j, j]
+    return y, np.log(np.diagonal(y)).sum()
+
+
+@needs_compiler
+def test_small_matrices_that_are_written_by_elements_are_numbers_of_a_thread() -> None:
+    """Of a batch the factors took a kernel an element, each of which waited for the writes before."""
+    a = np.random.default_rng(0).normal(size=(50, 5, 5)).astype(np.float32)
+    a = a @ a.swapaxes(1, 2) + np.eye(5, dtype=np.float32)
+    with config.using(executor="emulator"):
+        f = ge2.jit(ge2.vmap(cholesky))
+        found, logarithms = f(a)
+        kernels = f.lower(a).kernels
+    np.testing.assert_allclose(found, np.linalg.cholesky(a), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(2 * logarithms, np.linalg.slogdet(a)[1], rtol=1e-4)
+    assert sum("sqrt" in k.computes for k in kernels) == 1 and len(kernels) <= 8
