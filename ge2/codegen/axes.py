@@ -389,8 +389,11 @@ class Axes:
             self.specs[0] = Spec(self.specs[0].axes, "task")
             return
         elif self.lane in free and self.panels(whole, folded, tuning.wide):
+            short, self.lane = self.lane, self.longer_panel(outer, tuning) if whole else self.lane
+            last = [] if short == self.lane else [Spec((short,))]
+            outer = [a for a in outer if a != self.lane]
             self.blocks[self.lane] = tuning.lanes if whole else tuning.panel
-            tail = [Spec((a,)) for a in inner] + [Spec((self.lane,), "inner")]
+            tail = [*(Spec((a,)) for a in inner), Spec((self.lane,), "inner"), *last]
             if not whole:  # a long sum over rows: columns first
                 tail = [Spec((a,)) for a in outer] + [Spec((self.lane,), "inner")]
                 outer = []
@@ -435,6 +438,12 @@ class Axes:
         whole = all((s[longer], s[short]) == (size, 1) for s in both.values())
         words = (largest == 1 or folds) and size in (2, 4, 8)
         return longer if (largest <= tuning.element or folds) and (words or not whole) else None
+
+    def longer_panel(self, outer: Sequence[int], tuning: Nests) -> int:
+        """The axis that is cut into panels: not a lane of few elements, where another is longer."""
+        found = [a for a in outer if self.sizes[a] >= tuning.lanes and self.is_near(a, tuning)]
+        long = self.lane not in self.constant or self.sizes[self.lane] > tuning.few or not found
+        return self.lane if long else max(found, key=lambda a: (self.along(a), a))
 
     def rows(
         self, whole: frozenset[int], folded: frozenset[int], works: Sequence[Work], tuning: Nests
@@ -520,8 +529,7 @@ class Axes:
         if whole:
             return math.prod(self.sizes[a] for a in whole) > 1
         outermost = next((a for a in sorted(self.sizes) if a != self.lane), None)
-        kept = self.lane not in folded
-        return kept and outermost in folded and self.sizes[self.lane] >= wide
+        return self.lane not in folded and outermost in folded and self.sizes[self.lane] >= wide
 
     def whole(self, works: Sequence[Work]) -> frozenset[int]:
         """The axes over which a reduction is complete before something reads it.
@@ -588,12 +596,5 @@ class Axes:
 
 
 def strides_of(shape: Sequence[int]) -> tuple[int, ...]:
-    """The strides of an array in C order, in elements.
-
-    >>> strides_of((4, 3))
-    (3, 1)
-    """
-    found = [1] * len(shape)
-    for i in range(len(shape) - 2, -1, -1):
-        found[i] = found[i + 1] * max(shape[i + 1], 1)
-    return tuple(found)
+    """The strides of an array in C order, in elements: 3 and 1 of one of 4 x 3."""
+    return tuple(math.prod(max(n, 1) for n in shape[i:]) for i in range(1, len(shape) + 1))

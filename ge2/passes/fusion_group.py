@@ -11,9 +11,9 @@ from typing import Any, Final, TypeVar, final
 
 from ge2.base.arrays import HALF
 from ge2.base.record import mutable
-from ge2.ir import Atom, Dims, Eqn, Graph, Op, Var
+from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Op, Var
 from ge2.ir.graph import BRANCHING
-from ge2.ops.elementwise import SHIFT_LEFT, SHIFT_RIGHT
+from ge2.ops.elementwise import FLOOR_DIV, REM, SHIFT_LEFT, SHIFT_RIGHT
 from ge2.ops.index import Gather
 from ge2.ops.pointlike import Pointlike
 from ge2.ops.reduce import ArgReduce, Reduce, kept
@@ -224,8 +224,13 @@ def costly(eqn: Eqn) -> int:
     op = eqn.op
     if op.cost.instructions < BRANCHING.instructions:
         return 0
-    # the cases of shifts are masks of vectors
-    return 0 if op in (SHIFT_LEFT, SHIFT_RIGHT) else eqn.outs[0].type.size
+    # the cases of shifts are masks of vectors, and so are those of remainders by a number
+    if op in (SHIFT_LEFT, SHIFT_RIGHT):
+        return 0
+    by = eqn.inputs[-1]
+    if op in (REM, FLOOR_DIV) and isinstance(by, Literal) and by.type.dtype.itemsize <= 4:
+        return 0
+    return eqn.outs[0].type.size
 
 
 def bind(found: list[int | None], taken: set[int], at: Dims, dims: Dims) -> bool:

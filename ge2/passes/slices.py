@@ -366,14 +366,15 @@ def is_little(y: Var, parts: Parts) -> bool:
 
 
 def little_first(graph: Graph, context: Context = NOTHING) -> Graph:
-    """The graph with slices before work of whose results less than half is read, or whose windows
-    may as well do it themselves: a difference of differences is one pass over memory.
+    """The graph with slices before work of whose results less than half is read, or few columns each
+    once, or whose windows may as well do it themselves: one pass over memory.
     """
     windows = cache(lambda: Windows(graph, context))
 
     def may(eqn: Eqn, parts: Parts) -> bool:
         (y,) = eqn.outs
-        return is_little(y, parts) or windows().pay(y, parts)
+        columns = is_covered(y, parts, context.tuning.sliced)
+        return is_little(y, parts) or columns or windows().pay(y, parts)
 
     return pushed(graph, may)
 

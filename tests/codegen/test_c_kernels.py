@@ -284,6 +284,31 @@ def test_whole_numbers_that_are_chosen_are_no_part_of_the_text(dtype):
         assert ("const0" in parameters) == (abs(value) > 3)
 
 
+@pytest.mark.parametrize("dtype", ["i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8"])
+def test_remainders_by_powers_of_two_are_bits(dtype):
+    limits = np.iinfo(dtype)
+    ends = [int(limits.min), int(limits.min) + 1, int(limits.max), 0, 1, 63, 64, 65]
+    x = np.array(ends * 8, dtype)
+    x = np.concatenate([x, 0 - x])
+
+    def divided(x):
+        top = x.dtype.type(limits.max // 2 + 1)
+        return x % 64, x // 64, x % 2, x // 2, x % 1, x // 1, x % top, x // top
+
+    program = ge2.jit(divided)
+    for found, wanted in zip(program(x), divided(x), strict=True):
+        np.testing.assert_array_equal(found, wanted)
+    text = str(program.lower(x).kernels[0])
+    assert " & " in text and " >> " in text
+
+
+def test_a_size_that_divides_is_no_part_of_the_text():
+    program = ge2.jit(lambda x: (x + 1) % x.shape[0])
+    one, other = (program.lower(np.arange(n)).as_text("c") for n in (512, 1024))
+    assert " & const" in one
+    assert one.split("_part(")[1] == other.split("_part(")[1].replace("1024", "512")
+
+
 def test_a_masked_write_of_each_iteration_is_one_kernel():
     def f(x):
         n = np.zeros(x.shape, int)

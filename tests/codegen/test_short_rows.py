@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import numpy as np
+import pytest
 
 import ge2
+from ge2.base.config import config
 from tests.compared import all_close, all_equal
 from tests.together import needs_compiler
 
@@ -153,3 +156,22 @@ def test_rows_that_are_folded_are_written_out_in_sums_over_rows_too(rng):
         np.testing.assert_allclose(compiled(p), wanted, rtol=1e-5)
         simd = r"omp simd reduction[^\n]*\n +for[^#]*#pragma GCC unroll 2"
         assert re.search(simd, str(compiled.lower(p).kernels[0]))
+
+
+@pytest.mark.parametrize("width", [2, 3, 9])
+def test_columns_of_points_are_folded_in_panels_of_a_longer_axis(width: int, rng: Any) -> None:
+    """What waits for a sum over the first axis goes through memory as it lies, not down columns."""
+
+    def f(x: Any, d: Any) -> Any:
+        share = x / x.sum(0)
+        parts = share[..., None] * d
+        return parts.sum(0), parts.sum(1)
+
+    x, d = rng.random((50, 70)), rng.random((50, 70, width))
+    for threads in (1, 2):
+        with config.using(threads=threads, executor="c"):
+            low = ge2.jit(f).lower(x, d)
+            for found, wanted in zip(low.executable(x, d), f(x, d), strict=True):
+                np.testing.assert_allclose(found, wanted, rtol=1e-12)
+    text = "".join(map(str, low.kernels))
+    assert ("(i0 + i)" in text) == (width <= 8)

@@ -142,6 +142,8 @@ def test_single_elements_are_read_apart_from_costly_work() -> None:
     with config.using(executor="c"):
         assert kernels(lambda x, at: np.exp(x[at & 63]), x, at) == ["pointwise_0", "pointwise_1"]
         assert kernels(lambda x, at: x[at % 100] + 1, x, at) == ["pointwise_0", "pointwise_1"]
+        # vectors have quotients of 32 bits by a number
+        assert kernels(lambda x, at: x[at % 100] + 1, x, at.astype(np.int32)) == ["pointwise_0"]
         # functions of few elements are no matter
         few = kernels(lambda x, at: np.log(x[at & 63].sum(1)), x, at.reshape(50, 60))
         assert few == ["rowwise_0"]

@@ -123,6 +123,25 @@ def test_a_slice_of_a_slice_that_has_nothing(by: Any, rng: np.random.Generator) 
         np.testing.assert_allclose(found, ge2.jit(slope)(x), rtol=1e-12)
 
 
+@pytest.mark.parametrize("by", [little_first, slices_first])
+def test_columns_of_points_are_computed_where_they_are_read(
+    by: Any, rng: np.random.Generator
+) -> None:
+    """Each of them once, so that no array of points is written for it."""
+
+    def f(x: Any) -> Any:
+        y = np.floor(x * 3.0)
+        return y[:, 0] * y[:, 1] + y[:, 2]
+
+    assert names(alike(f, by, rng.normal(size=(40, 3)))[1])[0] == "slice"
+
+    def twice(x: Any) -> Any:
+        y = np.floor(x * 3.0)
+        return y[:, 0] * y[:, 1] + y[:, 2] + y[:, :2].sum(1)
+
+    assert names(alike(twice, by, rng.normal(size=(40, 3)))[1])[0] == "mul"
+
+
 def test_sums_that_begin_with_zeros_are_one(rng: np.random.Generator) -> None:
     """Zeros that are added first are no work of their own."""
 

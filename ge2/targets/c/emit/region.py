@@ -120,6 +120,7 @@ class Writer(Statements):
         self.scratch = 0  # bytes a thread
         self.shared = 0  # loops that threads share
         self.helpers: dict[str, None] = {}  # of users' expressions
+        self.powers = {}
         self.declared: dict[Loop, list[Text]] = {}  # arrays, where their loop begins
         self.kept: set[Held] = set()
         self.local: dict[Work, str] = {}  # states that an innermost loop has for itself

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, final
 
 import numpy as np
@@ -16,7 +17,7 @@ from ge2.codegen.layout import Home
 from ge2.codegen.text import AxesParameters, Operand, Text, guard
 from ge2.ir import Eqn, Literal, Names, Var
 from ge2.ir.text import eqn_text
-from ge2.ops.elementwise import Where
+from ge2.ops.elementwise import FLOOR_DIV, REM, Where
 from ge2.ops.index import Gather
 from ge2.ops.reduce import ArgReduce, Reduce
 from ge2.ops.shape import Iota
@@ -244,6 +245,7 @@ class Statements:
     places: Places
     names: Names
     helpers: dict[str, None]
+    powers: dict[tuple[bool, int, np.dtype], Literal]  # what whole numbers are divided by
 
     def stored(self, w: Work) -> Text:
         assert w.param is not None
@@ -283,11 +285,28 @@ class Statements:
             return retyped(operands[0], eqn)
         if op.name == "pow" and dtype.kind == "i":
             return self.power(operands, dtype)
+        if op in (REM, FLOOR_DIV) and (text := self.by_power(op, operands[0], w.xs[1])):
+            return text
         if op.edition:
             self.helpers.update(dict.fromkeys(helpers_of(op.lowering.helpers, dtype)))
         if isinstance(op, Where) and w.y.dtype in COMPLEX:
             return f"ge2_where_{SUFFIX[w.y.dtype]}({', '.join(operands)})"
         return expression(op.lowering.expression, operands, dtype, w.y.dtype)
+
+    def by_power(self, op: Any, value: str, by: Held) -> str:
+        """A remainder or quotient of whole numbers by a power of two, rounded down: bits alone."""
+        if not isinstance(by.leaf, Literal) or by.dtype.kind not in "iu":
+            return ""
+        n: Any = int(by.leaf.value)  # type: ignore[arg-type]
+        if n < 2 or n & (n - 1):
+            return ""
+        bits = n - 1 if op == REM else n.bit_length() - 1
+        known = self.powers.setdefault((op == REM, n, by.dtype), Literal.of(by.dtype.type(bits)))
+        what, as_text = "&" if op == REM else ">>", baked(n, by.dtype, self.places.variable)
+        passed = (
+            self.places.constant if as_text else partial(self.places.passed, held=HELD[by.dtype])
+        )
+        return f"({HELD[by.dtype]})({value} {what} {passed(known, by.dtype)})"
 
     def power(self, operands: list[str], dtype: np.dtype) -> str:
         """A power of integers, which a negative exponent makes the error of

@@ -53,13 +53,18 @@ GE2_FN double ge2_times_power_f64(double x, double turns) {
     return x * ge2_of_bits_f64(half << 52) * ge2_of_bits_f64((whole - half) << 52);
 }
 
-/* y where |x| is at most `limit` or NaN; else what y goes to */
-GE2_FN float ge2_exp_ends_f32(float x, float y, float limit, float least) {
-    return ge2_chosen_f32(__builtin_fabsf(x) > limit, ge2_chosen_f32(x < 0, least, __builtin_inff()), y);
+/* y where |x| is at most `limit` or NaN; else 0 or infinity, of which a sign's bits are made: after a choice of either
+ * gcc goes on by paths that know what follows, and loops that compare a power have no vectors. */
+GE2_FN float ge2_exp_ends_f32(float x, float y, float limit) {
+    uint32_t below = 0 - (ge2_bits_f32(x) >> 31);
+    float end = ge2_of_bits_f32(ge2_bits_f32(__builtin_inff()) & ~below);
+    return __builtin_fabsf(x) > limit ? end : y;
 }
 
-GE2_FN double ge2_exp_ends_f64(double x, double y, double limit, double least) {
-    return ge2_chosen_f64(__builtin_fabs(x) > limit, ge2_chosen_f64(x < 0, least, __builtin_inf()), y);
+GE2_FN double ge2_exp_ends_f64(double x, double y, double limit) {
+    uint64_t below = 0 - (ge2_bits_f64(x) >> 63);
+    double end = ge2_of_bits_f64(ge2_bits_f64(__builtin_inf()) & ~below);
+    return __builtin_fabs(x) > limit ? end : y;
 }
 
 /* exp(r), relative error 2^-28 before rounding (float64: 2^-57) */
@@ -92,13 +97,13 @@ GE2_FN double ge2_exp_near_0_f64(double r) {
 GE2_FN float ge2_exp_f32(float x) {
     ge2_reduced_f32 p = ge2_exp_reduce_f32(x);
     float y = ge2_times_power_f32(ge2_exp_near_0_f32(p.r), p.turns);
-    return ge2_exp_ends_f32(x, y, 104.0f, 0.0f);
+    return ge2_exp_ends_f32(x, y, 104.0f);
 }
 
 GE2_FN double ge2_exp_f64(double x) {
     ge2_reduced_f64 p = ge2_exp_reduce_f64(x);
     double y = ge2_times_power_f64(ge2_exp_near_0_f64(p.r), p.turns);
-    return ge2_exp_ends_f64(x, y, 746.0, 0.0);
+    return ge2_exp_ends_f64(x, y, 746.0);
 }
 
 /* 2**x: here n is x rounded, and r = x - n exact; about 1 ulp */
@@ -111,7 +116,7 @@ GE2_FN float ge2_exp2_f32(float x) {
     p = __builtin_fmaf(p, r, 0x1.ebfbdcp-3f);
     p = __builtin_fmaf(p, r, 0x1.62e430p-1f);
     float y = ge2_times_power_f32(__builtin_fmaf(p, r, 1.0f), turns);
-    return ge2_exp_ends_f32(x, y, 151.0f, 0.0f);
+    return ge2_exp_ends_f32(x, y, 151.0f);
 }
 
 /* 2**r, relative error 2^-57 */
@@ -133,7 +138,7 @@ GE2_FN double ge2_exp2_near_0_f64(double r) {
 GE2_FN double ge2_exp2_f64(double x) {
     double turns = x + GE2_TURN_F64, r = x - (turns - GE2_TURN_F64);
     double y = ge2_times_power_f64(ge2_exp2_near_0_f64(r), turns);
-    return ge2_exp_ends_f64(x, y, 1080.0, 0.0);
+    return ge2_exp_ends_f64(x, y, 1080.0);
 }
 
 /* exp(r) - 1, relative error 2^-31 before rounding (float64: 2^-61); in pairs, so that fewer steps wait for each other:

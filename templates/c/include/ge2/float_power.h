@@ -32,7 +32,7 @@ GE2_FN double ge2_exp2_for_pow_f32(double z) {
     p = __builtin_fma(p, r, 0x1.ebfbe0a4ee9c5p-3);
     p = __builtin_fma(p, r, 0x1.62e42ff11763fp-1);
     p = __builtin_fma(p, r, 0x1.ffffffffab9ebp-1);
-    return ge2_exp_ends_f64(z, p * ge2_power_f64(turns, 0), 1000.0, 0.0);
+    return ge2_exp_ends_f64(z, p * ge2_power_f64(turns, 0), 1000.0);
 }
 
 typedef struct {
@@ -68,7 +68,7 @@ GE2_FN double ge2_exp2_for_pow_f64(ge2_double log2, double y) {
     double z = y * log2.high, low = __builtin_fma(y, log2.high, -z) + y * log2.low;
     double turns = z + GE2_TURN_F64, r = z - (turns - GE2_TURN_F64) + low;
     double power = ge2_times_power_f64(ge2_exp2_near_0_f64(r), turns);
-    return ge2_exp_ends_f64(z, power, 1080.0, 0.0);
+    return ge2_exp_ends_f64(z, power, 1080.0);
 }
 
 /* What C prescribes: x**0 = 1**y = (-1)**(+-inf) = 1; a negative number to an odd power is negative, to one

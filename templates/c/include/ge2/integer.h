@@ -71,18 +71,27 @@ static __attribute__((unused, noinline, cold)) void ge2_power_fails(const ge2_se
         if (b < 0) ge2_power_fails(lib, equation); \
         return ge2_pow_##t(a, b); \
     } \
-    /* rounded towards 0; the one quotient that overflows is least / -1, which wraps. By masks: a choice between \
-       numbers that are known becomes a branch, and a loop with two remainders had no vectors. */ \
+    /* Rounded towards 0; the one quotient that overflows is least / -1, which wraps. Of up to 32 bits by masks: a choice \
+       between numbers that are known becomes a branch, and a loop with two remainders had no vectors. A division of 64 \
+       bits is worth a branch. */ \
     GE2_FN W ge2_quotient_##t(T a, T b) { \
+        if (sizeof(T) == 8) { \
+            const W q = (W)(Q)((F)a / (F)(b == 0 || b == -1 ? 1 : b)); \
+            return b == 0 ? 0 : b == -1 ? 0 - q : q; \
+        } \
         const W none = b == 0, turned = b == -1, some = none - 1, flip = 0 - turned; \
         const W q = (W)(Q)((F)a / (F)(T)((W)b + none + 2 * turned)); \
         return ((q ^ flip) + turned) & some; \
     } \
     GE2_FN T ge2_fmod_##t(T a, T b) { \
+        if (sizeof(T) == 8) return b ? (T)((W)a - ge2_quotient_##t(a, b) * (W)b) : 0; \
         return (T)(((W)a - ge2_quotient_##t(a, b) * (W)b) & (0 - (W)(b != 0))); \
     } \
     /* all bits where a remainder has the sign that the divisor lacks */ \
-    GE2_FN W ge2_astray_##t(T r, T b) { return 0 - (W)((r != 0) & ((r ^ b) < 0)); } \
+    GE2_FN W ge2_astray_##t(T r, T b) { \
+        if (sizeof(T) == 8) return r && (r ^ b) < 0 ? (W)-1 : 0; \
+        return 0 - (W)((r != 0) & ((r ^ b) < 0)); \
+    } \
     /* By a positive divisor of 64 bits that stands in the text: the complement of a negative a is divided, which \
        rounds down without a branch. */ \
     GE2_FN T ge2_rem_##t(T a, T b) { \
