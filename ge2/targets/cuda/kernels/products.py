@@ -483,7 +483,9 @@ class CudaSmallContraction(Cuda):
             return why
         shape, dot = op.product.outs[0].type.shape, op.dot
         many = dot.beside != ((), ())
-        if len(shape) != 2 + len(dot.beside[0]) or min(shape[-2:]) == 1:
+        # two axes of one factor are a vector in two dimensions
+        free = dot.free(*(x.type for x in op.product.inputs))
+        if [*map(len, free)] != [1, 1] or min(shape[-2:]) == 1:
             return "the product is no matrix"
         if many and op.prologues:
             return "an operand of many products is made"
