@@ -535,7 +535,8 @@ class Inside:
                 seen = replace(e, inputs=(outer[e.inputs[0]],))
                 found = self.viewed(seen, low, shape, at)
             else:
-                found = self.made(e.op, tuple(map(value, e.inputs)), at, e.source)
+                own = at if e.outs[0].type.shape else ()  # a number is computed once
+                found = self.made(e.op, tuple(map(value, e.inputs)), own, e.source)
             env[e.outs[0]] = found
         return value(op.graph.outputs[0])
 

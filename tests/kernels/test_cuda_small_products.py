@@ -302,3 +302,24 @@ def test_a_family_that_is_preferred_comes_before_a_way_that_is_quicker() -> None
 
 def families(f: Any, *xs: Any) -> list[str]:
     return [k.choice.family.name for k in ge2.jit(f).lower(*xs).kernels]
+
+
+@needs_compiler
+@pytest.mark.parametrize("sizes", [{"i": 2, "j": 3, "k": 5}, {"i": 20, "j": 18, "k": 8}])
+@pytest.mark.parametrize(
+    "form", ["ijk,k->ij", "ikj,k->ij", "k,kij->ij", "k,ikj->ij", "ik,kj->ij", "ijk,ik->ij"]
+)
+def test_two_axes_of_one_factor_are_no_matrix(form: str, sizes: dict[str, int]) -> None:
+    """What is done to each element goes on with rows and columns of both factors, or apart."""
+    rng, (left, right) = np.random.default_rng(0), form.split("->")[0].split(",")
+    a, c = (rng.normal(size=[sizes[n] for n in left]) for _ in range(2))
+    b, d = (rng.normal(size=[sizes[n] for n in right]) for _ in range(2))
+
+    def f(a: Any, b: Any, c: Any, d: Any) -> Any:
+        y = np.einsum(form, a, b) + np.einsum(form, c, d)
+        return y, np.tanh(np.einsum(form, a, d)) * 2
+
+    with config.using(executor="emulator"):
+        found = ge2.jit(f)(a, b, c, d)
+    for y, wanted in zip(found, f(a, b, c, d), strict=True):
+        np.testing.assert_allclose(y, wanted, rtol=1e-12, atol=1e-12)

@@ -16,6 +16,7 @@ from ge2.compile.catalog import interpret
 from ge2.ir import Graph, verify
 from ge2.ops.graphs import is_move
 from ge2.ops.graphs.region import Region
+from ge2.ops.reduce import Reduce
 from ge2.passes import TIDY
 from ge2.passes.context import run
 from ge2.passes.fuse import fuse
@@ -39,8 +40,18 @@ def moved(function: F, *arrays: Any) -> Graph:
     before, given = fused(function, *arrays)
     after = moves_inside(before)
     verify(after)
+    for eqn in after.eqns:
+        if isinstance(eqn.op, Region):
+            has_its_axes(eqn.op)
     all_equal(interpret(before, given), interpret(after, given))
     return after
+
+
+def has_its_axes(region: Region) -> None:
+    """Each equation has an axis of the space for each of its own: a number has none."""
+    for e, at in zip(region.graph.eqns, region.axes, strict=True):
+        shape = (e.inputs[0] if isinstance(e.op, Reduce) else e.outs[0]).type.shape
+        assert len(at) == len(shape), e
 
 
 def moves(graph: Graph) -> int:
@@ -61,6 +72,11 @@ def rolled(x: F) -> F:
 def differences(x: F) -> F:
     gy, gx = np.gradient(x)
     return np.sqrt(gx**2 + gy**2)
+
+
+def unevenly(x: F) -> F:
+    """Differences by places, whose first distance doubled is a number that a region has computed."""
+    return np.gradient(x[0], x[0] + Y[0])
 
 
 def padded(x: F) -> F:
@@ -109,6 +125,10 @@ def test_moves_are_part_of_the_region_that_reads_them(function: F) -> None:
     graph = moved(function, X)
     assert moves(fused(function, X)[0])
     assert (moves(graph), regions(graph)) == (0, 1)
+
+
+def test_a_number_that_a_moved_region_computes_has_no_axis() -> None:
+    assert moves(moved(unevenly, X)) == 0
 
 
 def test_a_join_that_is_a_result_computes_its_parts() -> None:
