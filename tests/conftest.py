@@ -56,7 +56,7 @@ def pytest_collection_finish() -> None:
     compiler_is_looked_for()
     if SAMPLING.every:  # of equations that differ in their numbers alone the text is read back, too
         stage = import_module("ge2.trace.stage")  # `ge2.trace.stage` is a function, too
-        stage.alike = stage.look
+        stage.alike = lambda eqn: {stage.look(eqn)}
 
 
 def processes_share_bytecode() -> None:

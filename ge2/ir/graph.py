@@ -234,9 +234,7 @@ class GraphOp(Op):
 
     def batch_with(self, derive: Derive, xs: Values, axes: Axes, size: int) -> Batched:
         """As `batch`."""
-        raise NoRuleError(
-            f"{self.name} cannot be batched", fix=f"a Python loop over the axis, or {ADD_RULE}"
-        )
+        return self.batch(xs, axes, size)
 
 
 def has_effect(op: Op) -> bool:
@@ -549,7 +547,8 @@ def verify(graph: Graph, before: Graph | None = None) -> Graph:
 def verify_equation(defined: set[Var], eqn: Eqn, seen: bool) -> None:
     """`seen`: it was verified as part of another graph."""
     for i, atom in enumerate(eqn.inputs):
-        check_defined(defined, atom, f"input {i}")
+        if type(atom) is not Var or atom not in defined:  # or it is well
+            check_defined(defined, atom, f"input {i}")
     if not seen:
         verify_types(eqn)
     define(defined, eqn.outs, "its results")

@@ -519,23 +519,22 @@ def retrace(f: Callable[..., Iterable[Any]], types: Iterable[ArrayType]) -> Grap
     return tidy(closed.graph)
 
 
-_read_back: set[int] = set()  # what equations look like whose texts were
+_read_back: set[int] = set()  # what equations look like whose texts were, and their parts
 
 
 def check(graph: Graph) -> None:
     """Checks that the graph is well formed, and that its text reads back as the same graph, which
-    is tried of those of its equations that look like none before.
+    is tried of those of its equations that have a part that looks like none before.
     """
     verify(graph)
-    looks = [*map(look, graph.eqns)]
-    unseen = [e for e, how in zip(graph.eqns, looks, strict=True) if how not in _read_back]
-    new: dict[int, Eqn] = {}
-    for eqn in unseen:
-        if (how := alike(eqn)) not in _read_back:
-            new.setdefault(how, eqn)
+    looks, new, parts = [*map(look, graph.eqns)], list[Eqn](), set[int]()
+    for eqn, how in zip(graph.eqns, looks, strict=True):
+        if how not in _read_back and (unseen := alike(eqn) - _read_back - parts):
+            new.append(eqn)
+            parts |= unseen
     if new or not graph.eqns:
-        check_text(graph if len(new) == len(graph.eqns) else alone((*new.values(),)))
-    _read_back.update(looks, new)
+        check_text(graph if len(new) == len(graph.eqns) else alone(tuple(new)))
+    _read_back.update(looks, parts)
 
 
 def alone(eqns: tuple[Eqn, ...]) -> Graph:
@@ -561,14 +560,15 @@ def look(eqn: Eqn) -> int:
     return hash((type(eqn.op), eqn.op, *types, *literals))
 
 
-def alike(eqn: Eqn) -> int:
-    """Returns what of an equation decides how its line is written: all but names and most numbers.
-    The equations of a graph in it were read back on their own.
+def alike(eqn: Eqn) -> set[int]:
+    """Returns what decides how each part of an equation is written: all but names and most numbers.
+    Its line is its parts, one after another. The equations of a graph in it were read back on their own.
     """
-    types = [form(a.type) for a in (*eqn.inputs, *eqn.outs)]
-    literals = [form(a.value) for a in eqn.inputs if isinstance(a, Literal)]
-    params = [(name, form(value)) for name, value in eqn.op.params().items()]
-    return hash((type(eqn.op), eqn.op.name, *params, *types, *literals))
+    op, of = eqn.op, (*eqn.inputs, *eqn.outs)
+    counts = type(op), op.name, min(len(eqn.inputs), 2), min(len(eqn.outs), 2)
+    literals = [(form(a.value), form(a.type)) for a in of if isinstance(a, Literal)]
+    params = [(type(op), name, form(value)) for name, value in op.params().items()]
+    return {hash(part) for part in (counts, *params, *literals, *(form(a.type) for a in of))}
 
 
 def form(value: Any) -> Any:
