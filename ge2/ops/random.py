@@ -20,9 +20,7 @@ from ge2.ir import (
     ArrayType,
     Axes,
     Batched,
-    Cotangents,
     Dims,
-    Flags,
     Op,
     Values,
 )
@@ -79,9 +77,6 @@ class Keyed(Op):
             raise TypeRuleError(
                 f"{self.name} takes a key u32[2]; got {key}", fix="ge2.random.key(seed)"
             )
-
-    def vjp(self, cts: Cotangents, ys: Values, xs: Values, wanted: Flags) -> Cotangents:
-        return [None for _ in xs]
 
 
 @final
@@ -183,6 +178,3 @@ class Draw(Pointlike):
         count = math.prod(self.shape)
         stream = RandomBits((first + count,), self.dtype).reference(key)
         return stream[first:].reshape(self.shape)
-
-    def vjp(self, cts: Cotangents, ys: Values, xs: Values, wanted: Flags) -> Cotangents:
-        return [None for _ in xs]

@@ -87,9 +87,6 @@ class Reduce(Op):
             return self.ufunc.reduce(x, axis=self.axes, dtype=x.dtype)
         return self.ufunc.reduce(x.astype(FLOAT32), axis=self.axes).astype(x.dtype)
 
-    @abstractmethod
-    def vjp(self, cts: Cotangents, ys: Values, xs: Values, wanted: Flags) -> Cotangents: ...
-
     def batch(self, xs: Values, axes: Axes, size: int) -> Batched:
         (x,), (axis,) = xs, axes
         assert axis is not None
@@ -223,9 +220,6 @@ class ReduceSumExp(Reduce):
         with np.errstate(invalid="ignore"):
             return np.exp(x - x.max(self.axes, keepdims=True)).sum(self.axes, dtype=x.dtype)
 
-    def vjp(self, cts: Cotangents, ys: Values, xs: Values, wanted: Flags) -> Cotangents:
-        raise AssertionError("a pass makes it when derivatives are done")
-
 
 @final
 @record
@@ -249,16 +243,10 @@ class ReduceDeviations(Reduce):
         with np.errstate(invalid="ignore", over="ignore"):
             return np.square(x - x.mean(self.axes, keepdims=True)).sum(self.axes, dtype=x.dtype)
 
-    def vjp(self, cts: Cotangents, ys: Values, xs: Values, wanted: Flags) -> Cotangents:
-        raise AssertionError("a pass makes it when derivatives are done")
-
 
 class Logical(Reduce):
     __slots__ = ()
     takes = frozenset((BOOL,))
-
-    def vjp(self, cts: Cotangents, ys: Values, xs: Values, wanted: Flags) -> Cotangents:
-        return [None]
 
 
 @final
@@ -302,9 +290,6 @@ class ArgReduce(Op):
     def reference(self, *arrays: Any) -> Any:
         x = arrays[0].astype(FLOAT32) if arrays[0].dtype in EXTENDED else arrays[0]
         return type(self).function(x, axis=self.axis)
-
-    def vjp(self, cts: Cotangents, ys: Values, xs: Values, wanted: Flags) -> Cotangents:
-        return [None]
 
     def batch(self, xs: Values, axes: Axes, size: int) -> Batched:
         (x,), (axis,) = xs, axes

@@ -330,9 +330,6 @@ class Iota(Op):
             numbers.reshape((-1,) + (1,) * (len(self.shape) - self.axis - 1)), self.shape
         )
 
-    def vjp(self, cts: Cotangents, ys: Values, xs: Values, wanted: Flags) -> Cotangents:
-        return []
-
 
 class Identity(Op):
     """Passes its arrays on."""
@@ -359,12 +356,6 @@ class StopGradient(Identity):
 
     def reference(self, *arrays: Any) -> Any:
         return arrays[0]
-
-    def vjp(self, cts: Cotangents, ys: Values, xs: Values, wanted: Flags) -> Cotangents:
-        return [None]
-
-    def jvp(self, ts: Cotangents, ys: Values, xs: Values) -> Cotangents:
-        return [None]
 
 
 @final
@@ -425,9 +416,6 @@ class Constant(Op):
 
     def reference(self, *arrays: Any) -> Any:
         return np.frombuffer(bytes.fromhex(self.data[1:]), self.dtype).reshape(self.shape).copy()
-
-    def vjp(self, cts: Cotangents, ys: Values, xs: Values, wanted: Flags) -> Cotangents:
-        return []
 
     def batch(self, xs: Values, axes: Axes, size: int) -> Batched:
         return (self(),), (None,)

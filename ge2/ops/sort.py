@@ -90,9 +90,6 @@ class ArgSort(Ordering):
     def reference(self, *arrays: Any) -> Any:
         return np.argsort(comparable(arrays[0]), self.axis, kind="stable").astype(INT64, copy=False)
 
-    def vjp(self, cts: Cotangents, ys: Values, xs: Values, wanted: Flags) -> Cotangents:
-        return [None]
-
 
 @final
 @record
@@ -193,9 +190,6 @@ class SearchSorted(Op):
         ):
             y[:] = np.searchsorted(a, v, side)
         return found
-
-    def vjp(self, cts: Cotangents, ys: Values, xs: Values, wanted: Flags) -> Cotangents:
-        return [None, None]
 
     def batch(self, xs: Values, axes: Axes, size: int) -> Batched:
         (line, values), (of_line, of_values) = xs, axes

@@ -17,14 +17,11 @@ from ge2.base.record import record
 from ge2.ir import (
     ArrayType,
     Atom,
-    Cotangents,
     Dims,
     Eqn,
-    Flags,
     Graph,
     Literal,
     Op,
-    Values,
     Var,
     applied,
     makers_of,
@@ -64,9 +61,6 @@ class Wrap(Pointlike):
 
     def reference(self, *arrays: Any) -> Any:
         return np.mod(arrays[0], self.size).astype(INT32)
-
-    def vjp(self, cts: Cotangents, ys: Values, xs: Values, wanted: Flags) -> Cotangents:
-        return [None]
 
 
 def indexed(graph: Graph) -> Graph:
