@@ -30,24 +30,11 @@ from ge2.ir import (
 from ge2.ops.attention import Band, Distances, band_of, distances_of
 from ge2.ops.attention.ops import ATTENTION, has_attention, targets
 from ge2.ops.elementwise import BY_NAME, ConvertElementType
+from ge2.ops.graphs import Span, apart, last_of, of_slice, of_write, slice_of, within
 from ge2.ops.graphs.region import readers_of
 from ge2.ops.index import Indexed, Tiles, UpdateSlice, tiled
 from ge2.ops.pointlike import Elementwise, Pointlike
-from ge2.ops.shape import (
-    BroadcastInDim,
-    Concatenate,
-    Iota,
-    Pad,
-    Reshape,
-    Slice,
-    Span,
-    apart,
-    last_of,
-    of_slice,
-    of_write,
-    slice_of,
-    within,
-)
+from ge2.ops.shape import BroadcastInDim, Concatenate, Iota, Pad, Reshape, Slice
 from ge2.passes.context import Context, Iotas
 from ge2.passes.simplify import CALLS, Rules, Sweep, fill_each_other, interleaved, simplify
 from ge2.trace.tracer import SNAPSHOT

@@ -37,7 +37,7 @@ from ge2.ops.shape import (
     place_along,
     unshaped,
     unspread,
-)
+)  # fmt: skip
 from ge2.passes.context import NOTHING, Context, Fusion, ShortSums
 
 Makers = Mapping[Atom, Eqn]

@@ -25,6 +25,7 @@ from ge2.ir import (
 )
 from ge2.ops.attention.ops import ATTENTION
 from ge2.ops.elementwise import BY_NAME, EQ, WHERE, ConvertElementType
+from ge2.ops.graphs import Span
 from ge2.ops.graphs.control import CALLS as PLAIN
 from ge2.ops.graphs.control import inlined, parted
 from ge2.ops.graphs.custom import CUSTOM
@@ -40,7 +41,6 @@ from ge2.ops.shape import (
     Pad,
     Reshape,
     Slice,
-    Span,
     Transpose,
 )
 from ge2.passes.context import TUNING, Context, Tuning

@@ -4,7 +4,8 @@ their space is: in runs, around the end, as windows.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, NamedTuple, final
@@ -316,3 +317,45 @@ def exchange(join: Eqn, first: Eqn, second: Eqn) -> bool:
     end = (*y.type.shape[:axis], at, *y.type.shape[axis + 1 :])
     step = (1,) * y.type.ndim
     return first.op == Slice(cut, y.type.shape, step) and second.op == Slice(begin, end, step)
+
+
+# -------- The elements that slices read and writes write, along each axis.
+
+
+Span = tuple[int, int, int]  # along one axis: the first element, the step, how many
+
+
+def of_slice(op: Slice) -> list[Span]:
+    bounds = zip(op.start, op.stop, op.step, strict=True)
+    return [(a, s, -(-(b - a) // s)) for a, b, s in bounds]
+
+
+def of_write(op: Any, u: Atom) -> list[Span]:
+    return list(zip(op.start, op.step, u.type.shape, strict=True))
+
+
+def last_of(span: Span) -> int:
+    return span[0] + span[1] * (span[2] - 1)
+
+
+def within(read: Span, write: Span) -> bool:
+    """True if along this axis all that is read is written."""
+    (a, s, n), (b, t, m) = read, write
+    inside = b <= a and last_of(read) <= last_of(write)
+    return n > 0 < m and inside and (a - b) % t == 0 and (n == 1 or s % t == 0)
+
+
+def apart(read: Span, write: Span) -> bool:
+    """True if along this axis nothing that is read is written."""
+    (a, s, n), (b, t, m) = read, write
+    common = math.gcd(s if n > 1 else 0, t if m > 1 else 0)
+    outside = n == 0 or m == 0 or last_of(read) < b or last_of(write) < a
+    return outside or (common > 0 and (a - b) % common != 0)
+
+
+def slice_of(read: Sequence[Span], write: Sequence[Span]) -> Slice:
+    """The slice of what was written that lies where the other lies in the whole."""
+    start = tuple([(a - b) // t for (a, _, _), (b, t, _) in zip(read, write, strict=True)])
+    step = tuple([max(s // t, 1) for (_, s, _), (_, t, _) in zip(read, write, strict=True)])
+    ends = zip(start, step, read, strict=True)
+    return Slice(start, tuple([a + s * (n - 1) + 1 for a, s, (_, _, n) in ends]), step)
