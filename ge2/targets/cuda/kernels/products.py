@@ -479,14 +479,12 @@ class CudaSmallContraction(Cuda):
             return why
         if any(isinstance(e.op, FOLDS) for e in op.region.graph.eqns):
             return "what comes after it is folded"
-        if why := mixed(*(x.type for x in op.product.inputs)):
+        dot, types = op.dot, [x.type for x in op.product.inputs]
+        if why := mixed(*types):
             return why
-        shape, dot = op.product.outs[0].type.shape, op.dot
-        many = dot.beside != ((), ())
-        # two axes of one factor are a vector in two dimensions
-        free = dot.free(*(x.type for x in op.product.inputs))
-        if [*map(len, free)] != [1, 1] or min(shape[-2:]) == 1:
-            return "the product is no matrix"
+        shape, many = op.product.outs[0].type.shape, dot.beside != ((), ())
+        if [*map(len, dot.free(*types))] != [1, 1] or min(shape[-2:]) == 1:
+            return "the product is no matrix"  # nor are two axes of one factor
         if many and op.prologues:
             return "an operand of many products is made"
         if why := unmade_of(op):
