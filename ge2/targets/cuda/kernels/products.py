@@ -479,12 +479,12 @@ class CudaSmallContraction(Cuda):
             return why
         if any(isinstance(e.op, FOLDS) for e in op.region.graph.eqns):
             return "what comes after it is folded"
-        if why := mixed(*(x.type for x in op.product.inputs)):
+        dot, types = op.dot, [x.type for x in op.product.inputs]
+        if why := mixed(*types):
             return why
-        shape, dot = op.product.outs[0].type.shape, op.dot
-        many, (a, b) = dot.beside != ((), ()), op.product.inputs
+        shape, many = op.product.outs[0].type.shape, dot.beside != ((), ())
         # lines of several axes by a vector have two axes, of which neither is of columns
-        if any(len(axes) != 1 for axes in dot.free(a.type, b.type)) or min(shape[-2:]) == 1:
+        if [*map(len, dot.free(*types))] != [1, 1] or min(shape[-2:]) == 1:
             return "the product is no matrix"
         if many and op.prologues:
             return "an operand of many products is made"
