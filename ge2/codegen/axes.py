@@ -390,13 +390,12 @@ class Axes:
             return
         elif self.lane in free and self.panels(whole, folded, tuning.wide):
             short, self.lane = self.lane, self.longer_panel(outer, tuning) if whole else self.lane
-            last = [] if short == self.lane else [Spec((short,))]
-            outer = [a for a in outer if a != self.lane]
+            outer, last = [a for a in outer if a != self.lane], {short} - {self.lane}
             self.blocks[self.lane] = tuning.lanes if whole else tuning.panel
-            tail = [*(Spec((a,)) for a in inner), Spec((self.lane,), "inner"), *last]
+            tail = [*(Spec((a,)) for a in inner), Spec((self.lane,), "inner")]
+            tail += [Spec((a,)) for a in last]
             if not whole:  # a long sum over rows: columns first
-                tail = [Spec((a,)) for a in outer] + [Spec((self.lane,), "inner")]
-                outer = []
+                tail, outer = [*(Spec((a,)) for a in outer), Spec((self.lane,), "inner")], []
             self.specs = [*(Spec((a,)) for a in outer), Spec((self.lane,), "block"), *tail]
         elif not whole | folded and (across := self.across(tuning.few)) is not None:
             self.blocks = {across: tuning.tile, self.lane: tuning.tile}
@@ -441,7 +440,8 @@ class Axes:
 
     def longer_panel(self, outer: Sequence[int], tuning: Nests) -> int:
         """The axis that is cut into panels: not a lane of few elements, where another is longer."""
-        found = [a for a in outer if self.sizes[a] >= tuning.lanes and self.is_near(a, tuning)]
+        far = {a for s in self.strides.values() for a, n in s.items() if abs(n) > tuning.few}
+        found = [a for a in outer if self.sizes[a] >= tuning.lanes and a not in far]
         long = self.lane not in self.constant or self.sizes[self.lane] > tuning.few or not found
         return self.lane if long else max(found, key=lambda a: (self.along(a), a))
 

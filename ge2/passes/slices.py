@@ -366,15 +366,15 @@ def is_little(y: Var, parts: Parts) -> bool:
 
 
 def little_first(graph: Graph, context: Context = NOTHING) -> Graph:
-    """The graph with slices before work of whose results less than half is read, or few columns each
-    once, or whose windows may as well do it themselves: one pass over memory.
-    """
+    """The graph with slices before work of whose results less than half is read, or few columns once,
+    or whose windows may as well do it themselves: one pass over memory."""
     windows = cache(lambda: Windows(graph, context))
 
     def may(eqn: Eqn, parts: Parts) -> bool:
         (y,) = eqn.outs
-        columns = is_covered(y, parts, context.tuning.sliced)
-        return is_little(y, parts) or columns or windows().pay(y, parts)
+        columns = all(v.type.shape[-1:] == (1,) for v in parts.values())
+        once = is_little(y, parts) or (columns and is_covered(y, parts, context.tuning.sliced))
+        return once or windows().pay(y, parts)
 
     return pushed(graph, may)
 
