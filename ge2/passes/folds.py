@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, final
@@ -312,11 +312,9 @@ class Parts:
         product, count = self.product(x), x.type.shape[axis]
         total = self.term(x, axis, 0)
         for k in range(1, count):
-            if product is None:
-                total = self.add(ADD, total, self.term(x, axis, k))
-            else:
-                a, b = (self.term(y, axis, k) for y in product)
-                total = self.add(MultiplyAdd(), a, b, total)
+            terms = [self.term(y, axis, k) for y in product or (x,)]
+            inputs = (*terms, total) if product else (total, *terms)
+            total = self.add(MultiplyAdd() if product else ADD, *inputs)
         return self.given(e)
 
     def product(self, x: Atom) -> tuple[Atom, Atom] | None:
@@ -350,7 +348,7 @@ class Parts:
         (x,), (axis,) = e.inputs, e.op.axes  # type: ignore[attr-defined]
         made, read = self.behind(x, self.within)
         few = 0 < len(made) * x.type.shape[axis] <= self.tuning.equations
-        return few and self.are_small(read, x)
+        return few and all(a.type.size * self.tuning.times <= x.type.size for a in read)
 
     def is_joined(self, e: Eqn) -> bool:
         """True of a sum of few terms that are made of single elements side by side: nothing joins them."""
@@ -359,9 +357,8 @@ class Parts:
         (x,), (axis,) = e.inputs, e.op.axes  # type: ignore[attr-defined]
         made, read = self.behind(x, self.within)
         joins = [v.type.shape == x.type.shape and joined_of(self.makers, v, axis) for v in read]
-        return (
-            bool(joins) and all(joins) and len(made) * x.type.shape[axis] <= self.tuning.equations
-        )
+        few = len(made) * x.type.shape[axis] <= self.tuning.equations
+        return few and bool(joins) and all(joins)
 
     def is_of_small(self, x: Atom) -> bool:
         """The same of a value of which sums of few terms may be a part."""
@@ -408,9 +405,6 @@ class Parts:
         lines = [self.makers[v] for v in read if self.is_common(self.within(v), axis)]
         common = any(e.inputs[0].type.size == large for e in lines)
         return common and len(made) * x.type.shape[axis] <= self.tuning.equations
-
-    def are_small(self, read: Iterable[Atom], x: Atom) -> bool:
-        return all(a.type.size * self.tuning.times <= x.type.size for a in read)
 
     def behind(self, x: Atom, maker: Callable[[Var], Eqn | None]) -> tuple[list[Eqn], list[Var]]:
         """The equations that make a value, as far as a function tells them, and what these read."""

@@ -408,11 +408,9 @@ def sliced_work(eqn: Eqn, op: Slice, inputs: tuple[Atom, ...], out: Var) -> list
     """The work of an equation on slices of its operands."""
     if isinstance(eqn.op, Iota):
         return counted(eqn.op, op, out, eqn)
-    new = eqn.op
+    new = Reshape(out.type.shape) if isinstance(eqn.op, Reshape) else eqn.op
     if isinstance(new, BroadcastInDim):
         new = BroadcastInDim(out.type.shape, new.dims)
-    if isinstance(new, Reshape):
-        new = Reshape(out.type.shape)
     return [Eqn(new, inputs, (out,), eqn.source)]
 
 

@@ -483,16 +483,16 @@ class CudaSmallContraction(Cuda):
         if why := mixed(*types):
             return why
         shape, many = op.product.outs[0].type.shape, dot.beside != ((), ())
-        # lines of several axes by a vector have two axes, of which neither is of columns
         if [*map(len, dot.free(*types))] != [1, 1] or min(shape[-2:]) == 1:
-            return "the product is no matrix"
+            return "the product is no matrix"  # nor are two axes of one factor
         if many and op.prologues:
             return "an operand of many products is made"
         if why := unmade_of(op):
             return why
         if caps is None or not problem.settled:
             return ""
-        lies, y = read_of(op, problem), op.product.outs[0].type
+        lies = read_of(op, problem)
+        (a, b), y = op.product.inputs, op.product.outs[0].type
         if any(1 not in lies[x].strides for e in op.prologues for x in e.outs):
             return "an operand that is made has no neighbours"
         strides = lies[a].strides, lies[b].strides, tight(y.shape, range(y.ndim))
