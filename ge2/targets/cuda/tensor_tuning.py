@@ -62,6 +62,7 @@ class Attention:
         AttentionTile(128, 2, 128, 2), AttentionTile(64, 3, 128, 2, (32, 160)), AttentionTile(64, 2, 128, 4),
         AttentionTile(256, 2, 64, 2),
     )  # fmt: skip
+    three: float = 0.9  # the time of a row in tiles of three groups, to that in tiles of two
     # a block of 64 lines, of which each has two operands
     backward: tuple[AttentionTile, ...] = (
         AttentionTile(128, 2, 64, 3),

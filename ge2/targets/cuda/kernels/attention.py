@@ -183,9 +183,15 @@ class Attention(OfTensorMaps, Forward):
 
     def variants(self, problem: Problem, caps: Caps) -> Iterator[Variant]:
         form, found = self.found(problem)
-        simple = scores_of(form).is_simple and form.soft is None
-        tiles = fitting(caps.chip.tuning.attention.tiles, found)
-        for tile in sorted(tiles, key=lambda t: not simple and t.groups > 2):
+        simple, tuning = scores_of(form).is_simple and form.soft is None, caps.chip.tuning.attention
+
+        def order(tile: AttentionTile) -> tuple[bool, float]:
+            """Three groups for plain scores alone, where a last tile is not mostly empty."""
+            rows, three = 64 * tile.groups, tile.groups > 2
+            every = -(-found.queries // rows) * rows
+            return not simple and three, every * (tuning.three if three else 1)
+
+        for tile in sorted(fitting(tuning.tiles, found), key=order):
             yield Variant(f"{64 * tile.groups} x {tile.keys}", tile)
 
     def seconds(self, problem: Problem, variant: Variant, caps: Caps) -> float:
