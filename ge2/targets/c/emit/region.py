@@ -120,7 +120,7 @@ class Writer(Statements):
         self.scratch = 0  # bytes a thread
         self.shared = 0  # loops that threads share
         self.helpers: dict[str, None] = {}  # of users' expressions
-        self.powers = {}
+        self.powers, self.choosing = {}, False  # if vectors take extremes
         self.declared: dict[Loop, list[Text]] = {}  # arrays, where their loop begins
         self.kept: set[Held] = set()
         self.local: dict[Work, str] = {}  # states that an innermost loop has for itself
@@ -157,7 +157,7 @@ class Writer(Statements):
         return CKernel(
             self.region.kind, self.text, tuple(arguments), (), len(self.region.graph.eqns), total,
             tuple(self.helpers), template="c/region.c.jinja", view=with_reads(body, arguments),
-            unit=unit, choosing=takes_computed(self.makers),
+            unit=unit, choosing=self.choosing and takes_computed(self.makers),
         )  # fmt: skip
 
     # -- loops
@@ -209,13 +209,16 @@ class Writer(Statements):
         simd = vectorises(loop.works) and not (few and short)
         simd = simd and (bool(local) or not loop.innermost or not self.scattered(loop, a))
         flags, checks = self.nan_flags(local) if simd else ([], [])
-        # of two gcc sees by itself which comes first
-        if loop.innermost and not simd and 2 < self.axes.sizes[a] <= self.tuning.placed:
+        # of two gcc sees by itself which comes first; no vectors go along a loop that reads at places
+        reads = any(map(statements.is_place, self.root.everything())) and not brief
+        if loop.innermost and not (simd or reads) and 2 < self.axes.sizes[a] <= self.tuning.placed:
             flags, checks = self.nan_places(local, loop)
             unroll = f"#pragma GCC unroll {self.axes.sizes[a]}" if checks else unroll
         limits = statements.limits(loop.works, self.places)
         long = loop.innermost and self.axes.sizes[a] >= self.tuning.screened
-        if long and not limits and screens(loop.works, local):
+        seeks = long and not limits and screens(loop.works, local)
+        self.choosing |= seeks or (simd and any(map(apart, local)))
+        if seeks:
             return self.seeking(loop, (letter, begin, end), local)
         still = [limit for limit in limits if self.places.still(limit.index, a)]
         limits = [limit for limit in limits if limit not in still]
@@ -223,15 +226,14 @@ class Writer(Statements):
             index = self.operand(limit.index)
             self.looks.setdefault(limit.work, []).extend(statements.taken(limit, index))
         before, pragma, after = self.gathered(loop, local, runs, simd, limits)
-        pragma = pragma or unroll
         first = [statements.looked_at(x, self.operand(x.index), self.places) for x in still]
         before = [*first, *before]
         if not runs:
-            whole = For(letter, begin, end, tuple(self.inside(loop)), pragma)
+            whole = For(letter, begin, end, tuple(self.inside(loop)), pragma or unroll)
             return [*flags, *before, whole, *after, *checks]
         run = run_length(runs, self.tuning)
         stop = Text(f"const int64_t end = ge2_least(at + {run}, {end});")
-        inner = For(letter, "at", "end", tuple(self.inside(loop)), pragma)
+        inner = For(letter, "at", "end", tuple(self.inside(loop)), pragma or unroll)
         outer = For("at", begin, end, (stop, *before, inner, *after), step=str(run))
         rests, sums = self.rests(runs)
         return [*flags, *rests, outer, *sums, *checks]
