@@ -179,7 +179,7 @@ class Sweep:
         self.reads.update(graph.outputs)
         self.results = frozenset(graph.outputs)
         self.inside: set[Atom] = set()
-        self.at: dict[Atom, set[tuple[Atom, Dims]]] = {}  # the places of a move in who reads it
+        self.at: dict[Atom, set[tuple[object, Dims]]] = {}  # the places of a move in who reads it
         self.depth: dict[Atom | None, int] = {}  # how many moves of moves it is part of
         self.own: set[Atom] = set()  # moves that are regions of their own
         for eqn in reversed([e for e in graph.eqns if is_move(e)]):
@@ -329,9 +329,9 @@ class Sweep:
         times = max(len(self.at.get(self.taker(eqn) or eqn.outs[0], ())), 1)
         return times == 1 or times * len(eqn.op.graph.eqns) <= self.tuning.again
 
-    def places(self, y: Atom) -> set[tuple[Atom, Dims]]:
+    def places(self, y: Atom) -> set[tuple[object, Dims]]:
         """The results for which a value is read, and where its first element lies in each."""
-        found = set[tuple[Atom, Dims]]()
+        found = set[tuple[object, Dims]]()
         for e in self.readers.get(y, ()):
             out = e.outs[0]
             if is_loop(e.op) and self.taker(e) is None:
@@ -339,6 +339,8 @@ class Sweep:
                 continue
             own = {(out, (0,) * out.type.ndim)} if out in self.own else None
             for root, at in own or self.at.get(out) or self.places(out):
+                if len(at) != y.type.ndim:  # a reshape lies between: the place begins anew
+                    root, at = (root, at), (0,) * y.type.ndim
                 found.update((root, tuple(map(add, at, low))) for low in lows(e, y, len(at)))
         return found
 

@@ -261,7 +261,8 @@ class Trace:
             return self.capture(x)
         whole, once = self.repeated.get(id(x), (None, None))
         if whole is not x:
-            once = x[tuple([slice(None) if a in kept else 0 for a in range(x.ndim)])]
+            once = x[tuple([slice(None) if a in kept else slice(1) for a in range(x.ndim)])]
+            once = once.reshape([x.shape[a] for a in kept])  # a view, though of one number
             self.repeated[id(x)] = x, once
         return self.apply(BroadcastInDim(x.shape, kept), (once,))[0].atom
 

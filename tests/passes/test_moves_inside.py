@@ -16,7 +16,7 @@ from ge2.compile.catalog import interpret
 from ge2.ir import Graph, verify
 from ge2.ops.graphs import is_move
 from ge2.ops.graphs.region import Region
-from ge2.ops.reduce import Reduce
+from ge2.ops.reduce import CumProd, Reduce
 from ge2.passes import TIDY
 from ge2.passes.context import run
 from ge2.passes.fuse import fuse
@@ -482,3 +482,11 @@ def test_a_large_array_is_one_kernel_where_that_saves_several_launches() -> None
     for f, left in ((framed, 0), (below, 1), (bordered, 0)):
         graph = run((*TIDY, fuse), ge2.make_jaxpr(f)(x).graph)
         assert moves(graph) == 1 and moves(moves_inside(graph)) == left
+
+
+def test_places_are_counted_from_a_reshape_on() -> None:
+    """Of the derivative of a product from the end: joins of one shape are read in another."""
+    graph = ge2.make_jaxpr(lambda x, ct: ge2.vjp(CumProd(0, True), x)[1](ct))(
+        *[np.ones(5)] * 2
+    ).graph
+    assert compile_graph(graph, device=OfflineDevice(limits_of("sm_90a"))).kernels
