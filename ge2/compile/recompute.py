@@ -236,9 +236,8 @@ class Flat:
 
     def __init__(self, work: Recomputation) -> None:
         self.work, self.eqns = work, list[Eqn]()
-        self.tied = dict[
-            Var, dict[Var, Var]
-        ]()  # by what is made last, the names of what is tied to it
+        # by what is made last, the names of what is tied to it
+        self.tied: dict[Var, dict[Var, Var]] = {}
 
     def graph(self, given: Graph) -> Graph:
         for n, eqn in enumerate(self.work.eqns):

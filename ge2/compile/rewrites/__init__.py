@@ -148,9 +148,9 @@ def chosen(eqn: Eqn, given: Mapping[Atom, Given], where: Place) -> tuple[Eqn, ..
     known = known_of(op.jaxpr if isinstance(op, Attention) else op.plain, eqn.inputs, given)
     inputs = tuple(a for n, a in enumerate(eqn.inputs) if n not in known)
     if isinstance(op, AttentionBackward):
-        return backward(replace(eqn, inputs=inputs), resolved(op.plain, known), known, where)
-    jaxpr = resolved(op.jaxpr, known)
-    plain = resolved(op.plain, known) if isinstance(op, AttentionSaving) else jaxpr
+        return backward(replace(eqn, inputs=inputs), without_known(op.plain, known), known, where)
+    jaxpr = without_known(op.jaxpr, known)
+    plain = without_known(op.plain, known) if isinstance(op, AttentionSaving) else jaxpr
     fused = FusedAttention(jaxpr, plain, isinstance(op, AttentionSaving))
     one = with_choice(replace(eqn, op=fused, inputs=inputs), where)
     return (eqn,) if one is None else (one,)
@@ -164,7 +164,7 @@ def known_of(plain: Graph, inputs: Sequence[Atom], given: Mapping[Atom, Given]) 
     return {n: given[a] for n, (v, a) in pairs if a in given and v in mine}
 
 
-def resolved(graph: Graph, known: Mapping[int, Given]) -> Graph:
+def without_known(graph: Graph, known: Mapping[int, Given]) -> Graph:
     """The graph without the inputs of which it is known what they are, and with numbers as literals."""
     found = with_known(graph, known)
     return fold(found) if any(isinstance(x, Literal) for x in known.values()) else found
@@ -184,7 +184,7 @@ def backward(eqn: Eqn, plain: Graph, known: Mapping[int, Given], where: Place) -
     assert isinstance(op, AttentionBackward)
     wanted = tuple(w for n, w in enumerate(op.wanted) if n not in known)
     form = form_of(plain)
-    as_it_was = (replace(eqn, op=AttentionBackward(resolved(op.jaxpr, known), plain, wanted)),)
+    as_it_was = (replace(eqn, op=AttentionBackward(without_known(op.jaxpr, known), plain, wanted)),)
     if lacks_heads(form):
         plain = with_heads(form)
         form = form_of(plain)

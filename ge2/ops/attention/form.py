@@ -484,8 +484,9 @@ def two_valued(makers: Mapping[Atom, Eqn], a: Atom) -> TwoValued | None:
     of, number = two_valued(makers, made.inputs[n]), value_of(made.inputs[1 - n])
     if of is None:
         return None
-    rounded = made.outs[0].type.dtype.type
-    seen, hidden = (rounded(f(number, y) if n else f(y, number)) for y in (of.seen, of.hidden))
+    both, rounded = (of.seen, of.hidden), made.outs[0].type.dtype.type
+    with np.errstate(all="ignore"):  # as the program's own arithmetic, where it runs
+        seen, hidden = (rounded(f(number, y) if n else f(y, number)) for y in both)
     return replace(of, seen=float(seen), hidden=float(hidden))
 
 
