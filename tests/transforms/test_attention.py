@@ -95,6 +95,20 @@ def test_it_is_found_however_it_is_written(name: str) -> None:
     assert not {"exp", "reduce_sum"} & {*names(graph)}
 
 
+def test_the_sum_of_an_only_query_is_a_number() -> None:
+    """Where numbers are no longer repeated before weights are divided by them."""
+
+    def attention(q: Any, k: Any, v: Any) -> Any:
+        e = np.exp(k @ q)
+        return e / e.sum() @ v
+
+    xs = [
+        np.linspace(-1, 1, n).reshape(s).astype(np.float32)
+        for n, s in ((8, 8), (40, (5, 8)), (40, (5, 8)))
+    ]
+    np.testing.assert_allclose(ge2.jit(attention)(*xs), attention(*xs), rtol=1e-5)
+
+
 @pytest.mark.exhaustive("executor", table="queries that no axis counts")
 @pytest.mark.parametrize("name", DECODED)
 @pytest.mark.parametrize("executor", ["shim", "c"])

@@ -172,8 +172,11 @@ class Along:
         """True if two facts are of the same elements, but that y repeats along the keys, and along
         what v alone has.
         """
+        once = self.key, FEATURE
+        if not y.dims:  # the number of the only query
+            return all(a in (*once, REPEATED) for a in x.dims)
         pairs = zip(x.dims, y.dims, strict=True)
-        return all(b == (REPEATED if a in (self.key, FEATURE) else a) for a, b in pairs)
+        return all(b == (REPEATED if a in once else a) for a, b in pairs)
 
     def repeats(self, x: Fact, y: Fact) -> bool:
         """True if y is alike along the keys that x has; scalars are."""
