@@ -324,12 +324,14 @@ def cross(
     across = e.subtract(e.multiply(a0, b1), e.multiply(a1, b0))
     if sizes == [2, 2]:
         return reshape(across, type_of(across).shape[:-1])
-    y = concatenate([*beside_plane(a0, a1, a2, b0, b1, b2), across], -1)
+    y = concatenate([*first_two_of_cross(a0, a1, a2, b0, b1, b2), across], -1)
     return moveaxis(y, -1, axisc)
 
 
-def beside_plane(a0: Any, a1: Any, a2: Any, b0: Any, b1: Any, b2: Any) -> list[Any]:
-    """The first two elements of a vector product; `a2` and `b2` are empty for vectors of two."""
+def first_two_of_cross(a0: Any, a1: Any, a2: Any, b0: Any, b1: Any, b2: Any) -> list[Any]:
+    """Returns the first two components of the cross product a x b; `a2`, `b2` hold the third component
+    of a vector of three, and are empty for a vector of two.
+    """
     if not a2:
         return [e.multiply(a1, b2[0]), e.negative(e.multiply(a0, b2[0]))]
     if not b2:

@@ -447,7 +447,9 @@ class Fusion:
         return any(self.group(v) not in apart for v in self.bases(self.graph.eqns[fold]))
 
     def numbers_of_readers(self) -> Counter[Var]:
-        """How many equations read each value, itself or by a view; the caller is one of them."""
+        """Counts the equations that read each value, directly or through views; a result of the graph
+        counts as one more.
+        """
         eqns = (e for e in self.graph.eqns if not (e.outs and e.outs[0] in self.view_eqns))
         found = Counter(v for e in eqns for v in dict.fromkeys(self.bases(e)))
         found.update(self.source(a)[0] for a in self.graph.outputs if isinstance(a, Var))

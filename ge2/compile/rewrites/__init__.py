@@ -57,9 +57,9 @@ class Place:
     caps: Any
     catalog: Catalog
 
-    def parted(self, form: Form, read: Read) -> Read:
-        """A read whose cotangents are added up in parts, where an array of each query and key that
-        many batches share would have too few blocks for a GPU.
+    def split_if_few_blocks(self, form: Form, read: Read) -> Read:
+        """Returns how the cotangents of an input are summed: in several partial sums, if an array over
+        queries and keys that many batches share would have too few blocks to fill a GPU.
         """
         if self.target != "cuda" or way(form, read) != "both":
             return read
@@ -157,7 +157,9 @@ def chosen(eqn: Eqn, given: Mapping[Atom, Given], where: Place) -> tuple[Eqn, ..
 
 
 def known_of(plain: Graph, inputs: Sequence[Atom], given: Mapping[Atom, Given]) -> dict[int, Given]:
-    """What is known of the inputs that scores are made of, but for queries and keys."""
+    """Returns the known contents of the inputs of the score function, by their numbers; not those of
+    queries, keys and values.
+    """
     form = form_of(plain)
     mine = {*form.others, *form.scalars}
     pairs = enumerate(zip(form.plain.inputs, inputs, strict=False))
@@ -165,7 +167,7 @@ def known_of(plain: Graph, inputs: Sequence[Atom], given: Mapping[Atom, Given]) 
 
 
 def without_known(graph: Graph, known: Mapping[int, Given]) -> Graph:
-    """The graph without the inputs of which it is known what they are, and with numbers as literals."""
+    """Returns the graph with its known inputs computed inside it, constants folded to literals."""
     found = with_known(graph, known)
     return fold(found) if any(isinstance(x, Literal) for x in known.values()) else found
 
@@ -197,7 +199,7 @@ def backward(eqn: Eqn, plain: Graph, known: Mapping[int, Given], where: Place) -
         found = derivative(form, scores, flags, PLAIN)
         if found is None:
             return as_it_was
-        slopes, reads = found[0], tuple(where.parted(form, r) for r in found[1])
+        slopes, reads = found[0], tuple(where.split_if_few_blocks(form, r) for r in found[1])
     *given, logs, y, ct = eqn.inputs
     before, after = around_core(form, wanted, PLAIN, reads)
     inner = core(form, PLAIN, slopes, reads)

@@ -173,7 +173,9 @@ def eigvals(a: Any) -> Any:
 
 
 def real_if_empty(x: Any, *found: Any) -> Sequence[Any]:
-    """What is found of x, real if that is so and has no elements: no imaginary part is left."""
+    """Returns the results, cast to real if x is a real matrix without elements: NumPy finds no
+    imaginary part then, and returns real arrays.
+    """
     t = type_of(x)
     return found if t.size or t.dtype in COMPLEX else [real(y) for y in found]
 

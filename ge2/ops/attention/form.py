@@ -464,7 +464,9 @@ class TwoValued:
 
 
 def two_valued(makers: Mapping[Atom, Eqn], a: Atom) -> TwoValued | None:
-    """What an array is, if it is two numbers by a mask, or made of such by arithmetic with numbers."""
+    """Returns the mask and both numbers of an array made as `where(mask, number, number)`, through views,
+    casts and arithmetic with constants; None for any other array.
+    """
     made = makers.get(a)
     if made is None or not made.inputs:
         return None

@@ -246,18 +246,18 @@ def repeated(dot: Eqn, side: int, axes: Dims) -> list[Eqn]:
         whole = replace(op, beside=(mine_beside, beside), contract=(mine_over, over))
         y = applied(eqns, whole, dot.inputs[0], spread, source=dot.source)
     labels = [
-        labelled(o, [x.type for x in xs], side, n if o is whole else 0)
+        axis_labels(o, [x.type for x in xs], side, n if o is whole else 0)
         for o, xs in ((op, dot.inputs), (whole, eqns[-1].inputs))
     ]
     order = tuple(labels[1].index(label) for label in labels[0])
     return [*eqns[:-1], *turned(eqns[-1], y, order, dot)]
 
 
-def labelled(
+def axis_labels(
     op: DotGeneral, types: Sequence[ArrayType], side: int, added: int
 ) -> list[tuple[int, int]]:
-    """What each axis of a product's result is: an axis of the operand on one side, or one of the other,
-    `added` ones not counted.
+    """Returns for each axis of a product's result the operand (0 or 1) and the axis of it that it comes
+    from; the first `added` axes of the operand that is not on `side` are not counted.
     """
     free = op.free(*types)
     found = [(side, a) for a in op.beside[side]]

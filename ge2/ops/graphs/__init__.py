@@ -284,7 +284,9 @@ def rolled(graph: Graph) -> Rolls:
 
 
 def stored_rolls(graph: Graph, inside: Callable[[Eqn], bool]) -> Rolls:
-    """Those that are returned, also as a view, or read by what does no work on elements (`inside`)."""
+    """Returns the rolled arrays that have to be stored: results of the graph, or views of such, and inputs
+    of equations for which `inside` is false, which cannot be fused.
+    """
     found = rolled(graph)
     if not found:
         return found
