@@ -1,8 +1,7 @@
 """The choice of a kernel: candidates of families, refusals, and the reason why one is taken.
 
-A pin decides first, then what was measured, then what is predicted for all candidates: the least
-time. Where a family has no prediction, the order of the catalog does, and within a family that of
-its variants.
+A pin decides first, then what was measured, then the least predicted time. Where a family has no
+prediction, the order of the catalog does, and within a family that of its variants.
 """
 
 from __future__ import annotations
@@ -221,12 +220,13 @@ def candidates(
 def candidates_of(
     family: Family[Any, Any], problem: Problem, caps: Any, prefs: Prefs, every: bool, had: bool = False
 ) -> Iterator[Candidate]:  # fmt: skip
-    """The candidates of one family; if it refuses, one that holds its reason."""
+    """The candidates of one family, whose doubts a preference ends; or one with its refusal."""
     if not family.serves(problem.op):  # as most families
         yield Candidate(family, refusal=family.unserved(problem.op), other=True)
         return
     refusal = prefs.refuses(family.name) or family.refuses(problem, caps)
-    refusal = refusal or ("" if had else family.hesitates(problem, caps))
+    wanted = had or family.name in prefs.only or any(p.family == family.name for p in prefs.pins)
+    refusal = refusal or ("" if wanted else family.hesitates(problem, caps))
     if refusal:
         yield Candidate(family, refusal=refusal)
     elif caps is None:
@@ -339,7 +339,7 @@ def again(
     """The candidate of a title, its plan worked out anew: that of an earlier text is used up."""
     refused: list[Candidate] = []
     known = recorded(problem, caps, prefs, catalog)
-    for offered in candidates(problem, caps, prefs, catalog, every=False, had=by == "built"):
+    for offered in candidates(problem, caps, prefs, catalog, every=False, had=True):
         candidate = offered if known is None else known.told(offered)
         if offered.title == title and offered.refusal:
             return None  # it failed since

@@ -32,10 +32,12 @@ from tests.kernels.attention_cases import (
     DERIVED_SCORES,
     F16,
     F32,
+    FAMILY,
     FEW,
     FORWARD,
     LAYOUTS,
     MASKS,
+    MMA,
     SCORES,
     SPELLINGS,
     WARPS,
@@ -139,7 +141,7 @@ def test_few_queries(name: str, dtype: Any) -> None:
 def test_few_queries_have_a_gradient() -> None:
     """The backward kernels read the logarithms of what warps have summed."""
     xs = drawn(np.random.default_rng(9), (1, 2, 3, 64), (1, 2, 72, 64), BF16)
-    with config.using(executor="shim", prefer=(BACKWARD,)):
+    with config.using(executor="shim", prefer=(BACKWARD, BY_KEYS)):
         compiled = ge2.jit(slopes(plain))
         assert {BY_KEYS, BACKWARD} <= {*kinds(compiled, *xs)}
         judge_slopes(compiled(*xs), exactly(slopes(plain), *xs))
@@ -246,11 +248,12 @@ def test_cotangents_of_parts_of_one_array_are_written_where_they_are_joined(
 @pytest.mark.parametrize("kind", ["wgmma bf16", "mma bf16", "mma f32"])
 def test_queries_that_see_no_key_have_no_slope(kind: str) -> None:
     """All keys count alike for the first of them; what they do comes from no score."""
-    made, shape = FORWARD[kind], (1, 72, 64)
-    xs = drawn(np.random.default_rng(7), shape, shape, made.dtype)
-    with config.using(executor="shim", prefer=made.families, shim_watch=kind == "mma f32"):
-        queries, *_ = ge2.jit(slopes(masked(3, None, -3e4)))(*xs)
-    assert not np.asarray(queries, np.float64)[:, :3].any()
+    made = FORWARD[kind]
+    for shape in ((1, 72, 64), (1, 40, 64)):  # of the second all keys are in a tile
+        xs = drawn(np.random.default_rng(7), shape, shape, made.dtype)
+        with config.using(executor="shim", prefer=made.families, shim_watch=kind == "mma f32"):
+            queries, *_ = ge2.jit(slopes(masked(3, None, -3e4)))(*xs)
+        assert not np.asarray(queries, np.float64)[:, :3].any()
 
 
 def by_keys_first(q: Any, k: Any, v: Any) -> Any:
@@ -401,3 +404,48 @@ def test_short_attention_in_float32_is_its_small_products(
     graph = ge2.make_jaxpr(f)(x, x, x).graph
     kinds = [k.kind for k in compile_graph(graph, device=OfflineDevice(H200)).kernels]
     assert ("small product" in kinds) is products
+
+
+def families_chosen(function: Attention, queries: int, keys: int, width: int) -> list[str]:
+    """Returns which families have the attention of many heads on an H200."""
+    xs = [ge2.ShapeDtypeStruct((64, 64, n, width), BF16) for n in (queries, keys, keys)]
+    with expecting("sm_90a"):
+        graph = ge2.make_jaxpr(function)(*xs).graph
+        made = compile_graph(graph, device=OfflineDevice(H200)).kernels
+    names = [k.choice.family.name for k in made if k.choice is not None]
+    return [name for name in names if "attention" in name]
+
+
+@pytest.mark.parametrize(
+    ("queries", "keys", "width", "families"),
+    [
+        (49, 49, 32, [MMA, f"{MMA} backward"]), (8, 8, 64, [MMA, f"{MMA} backward"]),
+        (64, 200, 64, [MMA, BACKWARD]), (200, 64, 64, [FAMILY, BACKWARD]),
+        (128, 128, 32, [FAMILY, f"{MMA} backward"]), (128, 128, 64, [FAMILY, BACKWARD]),
+    ],
+)  # fmt: skip
+def test_short_attention_is_by_warps(
+    queries: int, keys: int, width: int, families: list[str]
+) -> None:
+    """Most of a tile of groups of warps would be empty."""
+    assert families_chosen(slopes(plain), queries, keys, width) == families
+
+
+def test_few_keys_are_not_shared_by_warps() -> None:
+    """There would be nothing to merge."""
+    assert families_chosen(plain, 1, 64, 64) == [MMA]
+    assert families_chosen(plain, 1, 8192, 64) != [MMA]
+
+
+@pytest.mark.parametrize("kind", ["mma bf16", "mma f16"])
+@pytest.mark.parametrize("mask", [None, masked(0), masked(-5, 40)])
+@pytest.mark.parametrize(("queries", "keys"), [(5, 7), (49, 49), (70, 40), (16, 64)])
+def test_one_kernel_derives_attention_of_which_a_tile_has_all_keys(
+    queries: int, keys: int, mask: Any, kind: str
+) -> None:
+    function = plain if mask is None else mask
+    xs = drawn(np.random.default_rng(11), (2, queries, 48), (2, keys, 48), FORWARD[kind].dtype)
+    with config.using(executor="shim", prefer=FORWARD[kind].families):
+        made = [k.name for k in ge2.jit(slopes(function)).lower(*xs).kernels]
+    assert sum("attention_backward" in name for name in made) == 1
+    checked_back(function, xs, kind)

@@ -162,13 +162,14 @@ class Total:
 @record
 class Part:
     """The work of a kernel: on tiles of queries, or of keys (`turned`); the cotangents of these,
-    and of values.
+    of values, and of queries where a tile has all keys (`others`).
     """
 
     turned: bool
     first: bool
     second: bool
     what: str
+    others: bool = False
 
     @property
     def operands(self) -> tuple[int, int, int, int]:
@@ -182,6 +183,7 @@ FIRST: Final = Part(False, True, False, "queries")
 BOTH_OF_KEYS: Final = Part(True, True, True, "keys and values")
 FIRST_OF_KEYS: Final = Part(True, True, False, "keys")
 SECOND_OF_KEYS: Final = Part(True, False, True, "values")
+ALL: Final = Part(True, True, True, "queries, keys and values", others=True)
 
 
 @final
@@ -213,7 +215,6 @@ class BackwardView:
     drop: Statements | None
     totals: tuple[Total, ...]
     wide: tuple[int, ...] = ()
-    near: bool = False
 
 
 class Backward(ABC):
@@ -274,6 +275,8 @@ class Backward(ABC):
             goes += (self.left("first", 7 if turned else 6, names),)
         if part.second:
             goes += (self.left("second", 8, names),)
+        if part.others:
+            goes += (self.left("third", 6, names),)
         totals = self.totals(turned, slopes) if part.first else ()
         self.arguments.update({a.name: a for s in every for a in s.arguments})
         for name, value in (("factor", self.scores.factor * LOG2E), ("scale", self.scores.factor)):
@@ -388,7 +391,7 @@ class AttentionBackward(Backward):
         if part.turned and few:  # registers are
             tile = replace(tile, keys=tile.keys >> few, stages=tile.stages << few)
         self.arguments = {"words": words}
-        view = replace(self.view(number, part, tile.keys, *tile.registers), near=part.turned)
+        view = self.view(number, part, tile.keys, *tile.registers)
         block, own, in_place = (
             tile.keys * t.planes * LINE,
             self.rows * t.planes * LINE,

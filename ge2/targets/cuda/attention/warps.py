@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Final, final
+from typing import Any, Final, final
 
 import numpy as np
 
 from ge2.base.arrays import BFLOAT16, FLOAT32
 from ge2.base.record import record
+from ge2.choice.problem import Variant
 from ge2.codegen.text import Argument, Operand, Text
+from ge2.ir import Dims
+from ge2.ops.attention.form import Form
 from ge2.ops.attention.ops import Batch, Tiling
-from ge2.ops.attention.scores import Scores
+from ge2.ops.attention.scores import Scores, scores_of
 from ge2.targets.cuda.attention import (
     LOG2E,
     NAMES,
@@ -22,13 +25,23 @@ from ge2.targets.cuda.attention import (
     Forward,
     Statements,
 )
-from ge2.targets.cuda.attention.backward import Backward, Four, Left, Part, Total, of_first
+from ge2.targets.cuda.attention.backward import (
+    ALL,
+    FIRST,
+    Backward,
+    Four,
+    Left,
+    Part,
+    Total,
+    of_first,
+)
+from ge2.targets.cuda.device import Caps
 from ge2.targets.cuda.emit import CudaKernel, Fixed
 from ge2.targets.cuda.emit.special_reductions import Kernels
 from ge2.targets.cuda.emit.words import STORED, SUFFIX
 from ge2.targets.cuda.limits import Chip
 from ge2.targets.cuda.products.tensor_cores import TYPES
-from ge2.targets.cuda.tensor_tuning import Attention, AttentionMmaTile
+from ge2.targets.cuda.tensor_tuning import Attention, AttentionMmaTile, AttentionTile
 
 # -------- Attention of few queries: warps share the keys, and a second kernel merges what they
 # have, in order.
@@ -413,18 +426,37 @@ class AttentionMmaBackward(Backward):
         self.tile, self.room = tile, Room(dtype, tiling.columns, tile, exact)
         super().__init__(operands, dtype, tiling, scores, statements, lefts, tile.rows, chip, text)
 
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """One kernel where a tile has all keys of a head, whose queries are not many."""
+        t, turned = self.tiling, self.dtype.itemsize == 2 and self.tiling.planes <= 2
+        few = t.keys <= self.rows and t.queries <= 4 * self.rows
+        rows = any(left.how == "rows" for left in self.lefts)
+        return (ALL,) if turned and few and not rows else super().parts
+
     def kernels(self) -> Kernels:
-        first, *more = (self.kernel(n, part) for n, part in enumerate(self.parts))
-        return Kernels((first, *more, *self.of_both(first)))
+        made = tuple(self.kernel(n, part) for n, part in enumerate(self.parts))
+        both = any(left.how == "both" for left in self.lefts)
+        first = self.kernel(0, FIRST) if both and self.parts == (ALL,) else made[0]
+        return Kernels((*made, *self.of_both(first)))
 
     def bias(
         self, left: Left, pair: str, result: Argument, first: CudaKernel, sizes: tuple[int, int]
     ) -> CudaKernel:
-        made = of_first(left, pair, result, first, sizes, self.text, first.fixed)
+        given = {f.name: f.value for f in first.fixed}
+        turn = given["LINES_AT"] + 2 * given["BLOCK"]
+        stages = 2 if 2 * turn <= self.chip.most else 1
+        fixed = (
+            *(f for f in first.fixed if f.name not in ("STAGES", "NUMBERS_AT", "APART")),
+            Fixed("STAGES", stages, "turns whose operands are in shared memory"),
+            Fixed("TURN", turn, "their bytes"),
+        )
+        made = of_first(left, pair, result, first, sizes, self.text, fixed)
         back = replace(first.view, totals=(Total("total", pair, "at + each"),))
         return replace(
-            made, view=replace(made.view, back=back), template="cuda/attention/bias_mma.cu.jinja"
-        )
+            made, view=replace(made.view, back=back), shared=stages * turn,
+            template="cuda/attention/bias_mma.cu.jinja",
+        )  # fmt: skip
 
     def mapped(self, name: str, n: int, rows: int, names: Sequence[str]) -> tuple[str, ...]:
         terms, sizes = steps_of(self.tiling, n, name, names)
@@ -442,10 +474,14 @@ class AttentionMmaBackward(Backward):
 
     def kernel(self, number: int, part: Part) -> CudaKernel:
         tile, t, exact = self.tile, self.tiling, self.room.exact
-        dropped = self.statements[part.turned][3] is not NOTHING
+        sloped, dropped = (each is not NOTHING for each in self.statements[part.turned][2:])
         tuning = self.chip.tuning.attention
         while part.second and part.first and tile.keys > 16 and is_crowded(tile, dropped, tuning):
             tile = replace(tile, keys=tile.keys // 2)
+        if part.others and sloped:  # which takes registers as well
+            tile = replace(tile, keys=min(tile.keys, 32))
+        blocks = -(-(t.queries if part.turned else t.keys) // tile.keys)
+        tile = replace(tile, stages=min(tile.stages, blocks))
         room = Room(self.dtype, t.columns, tile, exact)
         self.arguments = {"n_features": Argument("int n_features", "size", t.width)}
         wide = [wide_of(self.operands[n], t, n, self.dtype) for n in part.operands]
@@ -463,9 +499,56 @@ class AttentionMmaBackward(Backward):
             Fixed("LINES_AT", 2 * room.rows, "their place in shared memory"),
             Fixed("APART", room.backward - room.apart, "the place of factors on their way"),
         )
+        turned = tile.rows * (tile.keys * self.dtype.itemsize + 16) if part.others else 0
+        numbers = Fixed(
+            "NUMBERS_AT", room.backward + turned, "that of logarithms and sums of lines"
+        )
+        shared = numbers.value + 4 * 4 * tile.keys * part.turned
         return CudaKernel(
             "attention backward", f"The cotangents of {part.what} of\n{self.text}",
             tuple(self.arguments.values()), (), tile.threads, (self.tiles(part),),
-            (*fixed, *self.fixed(part, tile.keys)), room.backward, self.equations(part), self.helpers(part),
+            (*fixed, numbers, *self.fixed(part, tile.keys)), shared, self.equations(part), self.helpers(part),
             template="cuda/attention/backward_mma.cu.jinja", view=view,
         )  # fmt: skip
+
+
+# -------- Which tiles fit, and what they take.
+
+
+def is_within(sizes: Dims, most: Iterable[Dims]) -> bool:
+    """True if there are no more queries, keys and features than in one of these."""
+    return any(all(n <= m for n, m in zip(sizes, each, strict=True)) for each in most)
+
+
+def sizes_of(found: Tiling) -> Dims:
+    """Returns how many queries, keys and features there are."""
+    return found.queries, found.keys, found.columns
+
+
+def seen_part(form: Form) -> float:
+    """The part of all keys that queries see."""
+    band = scores_of(form).band
+    return 0.5 if band.low is not None or band.high is not None else 1.0
+
+
+def few_seconds(found: Tiling, waits: float, resident: int, moved: float, caps: Caps) -> float:
+    """The seconds in which so many tiles of keys come one after the other, as often as a multiprocessor
+    has queries to go through them with; or those in which their bytes do.
+    """
+    waves = -(-found.heads // (resident * caps.limits.multiprocessors))
+    return caps.speed.launch + max(waves * waits, moved)
+
+
+def fitting(tiles: Sequence[AttentionTile], found: Tiling) -> list[AttentionTile]:
+    """The tiles for heads that are no narrower, but no more than needed."""
+    width = min(t.width for t in tiles if t.width >= found.width)
+    return [t for t in tiles if t.width == width]
+
+
+def tiled(
+    tiles: Sequence[AttentionMmaTile], found: Tiling, order: Callable[[AttentionMmaTile], Any]
+) -> Iterator[Variant]:
+    """The tiles for heads that are no narrower, but no more than needed, in an order."""
+    wide = [t for t in tiles if t.width >= found.columns]
+    for tile in sorted((t for t in wide if t.width == min(x.width for x in wide)), key=order):
+        yield Variant(f"{tile.rows} x {tile.keys} by {tile.warps}", tile)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Final, final
+from typing import ClassVar, Final, final
 
 import numpy as np
 
@@ -42,7 +42,13 @@ from ge2.targets.cuda.attention.warps import (
     AttentionByKeys,
     AttentionMma,
     Room,
+    few_seconds,
+    fitting,
+    is_within,
     rows_of,
+    seen_part,
+    sizes_of,
+    tiled,
     tiles_of,
 )
 from ge2.targets.cuda.attention.warps import AttentionMmaBackward as MmaBackward
@@ -51,10 +57,12 @@ from ge2.targets.cuda.emit.special_reductions import Kernels
 from ge2.targets.cuda.kernels.generated import Cuda
 from ge2.targets.cuda.kernels.products import precision
 from ge2.targets.cuda.limits import Chip
+from ge2.targets.cuda.tensor_tuning import Attention as AttentionTuning
 from ge2.targets.cuda.tensor_tuning import AttentionMmaTile, AttentionTile
 from ge2.targets.cuda.tuning import Tuning
 
 ROWS: Final = 16  # queries of a warp
+SHORT: Final = "queries and keys are so few that most of a tile would be empty"
 
 
 class OnTensorCores(Cuda):
@@ -94,6 +102,10 @@ class OnTensorCores(Cuda):
             return "no tile finds room in shared memory"
         return self.unwritten(form, problem, caps)
 
+    @abstractmethod
+    def is_short(self, found: Tiling, tuning: AttentionTuning) -> bool:
+        """True if queries and keys are so few that blocks of warps are the quicker ones."""
+
     def found(self, problem: Problem) -> tuple[Form, Tiling]:
         """The form of a problem that is not refused, and how its operands lie."""
         form = form_of(problem.op.plain)  # type: ignore[attr-defined]
@@ -111,6 +123,9 @@ class Forward(OnTensorCores):
     """softmax(f(q k)) v in one pass over keys and values."""
 
     ops = (FusedAttention,)
+
+    def is_short(self, found: Tiling, tuning: AttentionTuning) -> bool:
+        return is_within(sizes_of(found), tuning.short)
 
     def laid(self, form: Form, problem: Problem) -> Tiling | str:
         return self.lying(form, problem)
@@ -158,17 +173,16 @@ def mapped(found: Tiling | str) -> Tiling | str:
     return found
 
 
-def seen_part(form: Form) -> float:
-    """The part of all keys that queries see."""
-    band = scores_of(form).band
-    return 0.5 if band.low is not None or band.high is not None else 1.0
-
-
 class OfTensorMaps(OnTensorCores):
     """Operands come by tensor maps, which Hopper has."""
 
     def too_old(self, generation: int) -> str:
         return not_hopper(generation)
+
+    def hesitates(self, problem: Problem, caps: Caps | None) -> str:
+        if caps is None or not self.is_short(self.found(problem)[1], caps.chip.tuning.attention):
+            return ""
+        return SHORT
 
     def lying(
         self, form: Form, problem: Problem, out: Operand | None = None, sums: Sequence[Dims] = (),
@@ -233,6 +247,11 @@ class OfWarps(OnTensorCores):
             return ""
         return "GPUs older than compute capability 8.0 do not have these instructions"
 
+    def is_quick(self, form: Form, problem: Problem, caps: Caps) -> bool:
+        """True of half types whose queries and keys are few: nothing else is as quick."""
+        half = form.queries.base.type.dtype != FLOAT32
+        return half and self.is_short(self.found(problem)[1], caps.chip.tuning.attention)
+
     def is_ranked(self, problem: Problem, caps: Caps | None) -> bool:
         """True of IEEE float32, since the library's products are faster than multiply-adds, and of few
         queries, which may leave a GPU idle; else memory is linear in length, and that counts.
@@ -241,6 +260,8 @@ class OfWarps(OnTensorCores):
         if not isinstance(op, FusedAttention | FusedBackward):
             return False
         form = form_of(op.plain)
+        if caps is not None and self.is_quick(form, problem, caps):
+            return False
         if isinstance(op, FusedAttention) and form.queries.base.type.dtype != FLOAT32:
             return self.lying_few(form, problem)
         few = form.product.type.shape[form.row] <= most_rows(caps)
@@ -253,7 +274,8 @@ class AttentionOfWarps(OfWarps, Forward):
 
     def variants(self, problem: Problem, caps: Caps) -> Iterator[Variant]:
         form, found = self.found(problem)
-        tiles = caps.chip.tuning.attention.mma
+        tuning = caps.chip.tuning.attention
+        tiles = (*tuning.mma, *(tuning.mma_short if self.is_short(found, tuning) else ()))
         fit = [t for t in tiles if room_of(form, found, t).forward <= caps.chip.most]
         yield from tiled(
             fit,
@@ -305,20 +327,12 @@ def mma_seconds(
     """Waves of tiles of rows, that many products each, where keys are seen."""
     limits, size = caps.limits, form.queries.base.type.dtype.itemsize
     waves = -(-found.heads * -(-rows // tile.rows) // limits.multiprocessors)
-    others = found.queries * found.keys / rows
+    others = -(-found.queries * found.keys // rows // tile.keys) * tile.keys
     done = products * waves * tile.rows * others * found.columns * seen_part(form)
     rate = limits.tuning.mma.rate(limits.generation) // (size // 2) * limits.clock
     if is_exact(form):
         rate = caps.speed.single / 2 / limits.multiprocessors
     return caps.speed.launch + done / (rate * tile.part)
-
-
-def few_seconds(found: Tiling, waits: float, resident: int, moved: float, caps: Caps) -> float:
-    """The seconds in which so many tiles of keys come one after the other, as often as a multiprocessor
-    has queries to go through them with; or those in which their bytes do.
-    """
-    waves = -(-found.heads // (resident * caps.limits.multiprocessors))
-    return caps.speed.launch + max(waves * waits, moved)
 
 
 @final
@@ -351,6 +365,18 @@ class AttentionOfFew(Cuda):
             edge_of(form, found), Written(form, operands_of(form, problem), caps.chip, {})
         )
         return made if isinstance(made, str) else ""
+
+    def hesitates(self, problem: Problem, caps: Caps | None) -> str:
+        if caps is None:
+            return ""
+        form = form_of(problem.op.plain)  # type: ignore[attr-defined]
+        found = lying(form, problem)
+        assert isinstance(found, Tiling)
+        if not is_within(sizes_of(found), caps.chip.tuning.attention.short):
+            return ""
+        dtype, scores = form.queries.base.type.dtype, scores_of(form)
+        kernel = AttentionByKeys((), dtype, found, scores, NOTHING, caps.chip, None, False, "")
+        return "" if kernel.shares[0] > 1 else "no two warps would share the keys of a head"
 
     def seconds(self, problem: Problem, variant: Variant, caps: Caps) -> float:
         """The bytes of keys and values, as often as they are read, in two launches."""
@@ -388,6 +414,9 @@ class Backward(OnTensorCores):
     """The cotangents of queries, keys and values, each in a fixed order of sums."""
 
     ops = (FusedBackward,)
+
+    def is_short(self, found: Tiling, tuning: AttentionTuning) -> bool:
+        return is_within(sizes_of(found), tuning.short_backward)
 
     def unwritten(self, form: Form, problem: Problem, caps: Caps) -> str:
         op = problem.op
@@ -451,7 +480,11 @@ class AttentionBackwardOfWarps(OfWarps, Backward):
 
     def variants(self, problem: Problem, caps: Caps) -> Iterator[Variant]:
         form, found = self.found(problem)
-        tiles = caps.chip.tuning.attention.mma_backward
+        tuning = caps.chip.tuning.attention
+        tiles = (
+            *tuning.mma_backward,
+            *(tuning.mma_short_backward if self.is_short(found, tuning) else ()),
+        )
         fit = [t for t in tiles if room_of(form, found, t).backward <= caps.chip.most]
         yield from tiled(fit, found, lambda t: (mma_seconds(form, found, t, 7, found.keys, caps),))
 
@@ -462,21 +495,6 @@ class AttentionBackwardOfWarps(OfWarps, Backward):
 
     def maker(self, form: Form) -> tuple[Callable[..., BackwardKernels], tuple[bool, ...]]:
         return MmaBackward, (is_exact(form),)
-
-
-def tiled(
-    tiles: Sequence[AttentionMmaTile], found: Tiling, order: Callable[[AttentionMmaTile], Any]
-) -> Iterator[Variant]:
-    """The tiles for heads that are no narrower, but no more than needed, in an order."""
-    wide = [t for t in tiles if t.width >= found.columns]
-    for tile in sorted((t for t in wide if t.width == min(x.width for x in wide)), key=order):
-        yield Variant(f"{tile.rows} x {tile.keys} by {tile.warps}", tile)
-
-
-def fitting(tiles: Sequence[AttentionTile], found: Tiling) -> list[AttentionTile]:
-    """The tiles for heads that are no narrower, but no more than needed."""
-    width = min(t.width for t in tiles if t.width >= found.width)
-    return [t for t in tiles if t.width == width]
 
 
 def lefts(op: FusedBackward, form: Form) -> tuple[Left, ...]:

@@ -28,11 +28,12 @@ from ge2.ops.attention.scores import scores_of
 from ge2.ops.dot import Fft, Irfft, Rfft
 from ge2.ops.graphs.contraction import ProductSteps, steps_of
 from ge2.ops.graphs.region import CONTRACTION, Region
+from ge2.targets.cuda.attention.warps import is_within
 from ge2.targets.cuda.device import Caps
 from ge2.targets.cuda.emit import CudaKernel
 from ge2.targets.cuda.emit.special_reductions import Kernels, LibraryLaunch
 from ge2.targets.cuda.emit.split_region import regional
-from ge2.targets.cuda.kernels.attention import cotangents_of, lying
+from ge2.targets.cuda.kernels.attention import SHORT, cotangents_of, lying
 from ge2.targets.cuda.kernels.attention import operands_of as attention_operands
 from ge2.targets.cuda.kernels.generated import Cuda, copying
 from ge2.targets.cuda.kernels.products import (
@@ -86,6 +87,15 @@ class OfCudnn(Cuda):
             return reason
         found = caps.attention(asked.wanted) if problem.settled else ""
         return found if isinstance(found, str) else ""
+
+    def hesitates(self, problem: Problem, caps: Caps | None) -> str:
+        asked = self.asked(problem, caps)
+        if caps is None or isinstance(asked, str):
+            return ""
+        wanted, tuning = asked.wanted, caps.chip.tuning.attention
+        most = tuning.short_backward if wanted.backward else tuning.short
+        few = is_within((wanted.queries, wanted.keys, wanted.width), most)
+        return SHORT if few else ""
 
     @abstractmethod
     def asked(self, problem: Problem, caps: Caps | None) -> Asked | str:

@@ -243,4 +243,55 @@ GE2_FN void ge2_attend_leave(
     }
 }
 
+/* ---- lines get share * (rows, turned, x factors): the sum over all rows of a tile, whose `own` first are there for this warp. Factors
+ * go through shared memory at `turned`, and the sums through the lines themselves, which have been read. */
+
+template <class K, int WIDE, int WIDTH, int ROWS, int LINES, int WARPS, int HIGH>
+GE2_FN void ge2_attend_turn(
+    typename K::stored *to, int step, int left, int width, const ge2_attend_factors<K, LINES> (&factors)[HIGH], int own,
+    unsigned char *turned, const unsigned char *rows, unsigned char *lines, float share) {
+    typedef typename K::stored stored;
+    constexpr int DOWN = LINES / 16, SHARERS = WARPS > DOWN ? WARPS / DOWN : 1, ACROSS = WIDTH / 16 % SHARERS ? 1 : SHARERS;
+    constexpr int PART = WIDTH / ACROSS, PITCH = ge2_attend_pitch<K, WIDTH>(), PIECES = PART / WIDE;
+    const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
+#pragma unroll
+    for (int n = 0; n < HIGH * LINES / 4; n++) {
+        const int eight = n % (LINES / 8), half = n / (LINES / 8) % 2, row = n / (LINES / 4) * 16 + half * 8 + lane / 4;
+        const uint32_t word = row < own ? factors[n / (LINES / 4)].at[eight / 2][eight % 2 * 2 + half] : 0u;
+        *(uint32_t *)(turned + (warp * HIGH * 16 + row) * ge2_attend_pitch<K, LINES>() + (eight * 8 + lane % 4 * 2) * 2) = word;
+    }
+    __syncthreads();
+#pragma unroll
+    for (int part = 0; part < (DOWN * ACROSS + WARPS - 1) / WARPS; part++) {
+        const int mine = part * WARPS + warp, line = mine % DOWN * 16, from = mine / DOWN * PART;
+        if (mine >= DOWN * ACROSS) continue;
+        float total[PART / 2] = {};
+#pragma unroll
+        for (int row = 0; row < ROWS; row += 16) {
+            uint32_t some[4];
+            ge2_mma_take<stored, LINES, true>(some, turned, line, row);
+#pragma unroll
+            for (int feature = 0; feature < PART; feature += 16) {
+                uint32_t right[4];
+                ge2_mma_take<stored, WIDTH, true>(right, rows, from + feature, row);
+                K::multiply(*(float (*)[4])&total[feature / 2], some, right[0], right[2]);
+                K::multiply(*(float (*)[4])&total[feature / 2 + 4], some, right[1], right[3]);
+            }
+        }
+#pragma unroll
+        for (int n = 0; n < PART / 4; n++) {
+            const int eight = n / 2, half = n % 2, at = eight * 4 + half * 2;
+            const ge2_some<float, 2> both = {{total[at] * share, total[at + 1] * share}};
+            *(uint32_t *)(lines + (line + half * 8 + lane / 4) * PITCH + (from + eight * 8 + lane % 4 * 2) * 2) = K::rounded(both);
+        }
+        __syncwarp();
+#pragma unroll 4
+        for (int piece = lane; piece < 16 * PIECES; piece += 32) {
+            const int down = line + piece / PIECES, x = from + piece % PIECES * WIDE;
+            if (down < left && x < width)
+                *(ge2_piece<stored, WIDE> *)(to + down * (int64_t)step + x) = *(const ge2_piece<stored, WIDE> *)(lines + down * PITCH + x * 2);
+        }
+    }
+}
+
 #endif
