@@ -740,6 +740,12 @@ program.add(
     targets=CUDA,
 )
 program.add(
+    "attention_gradient_of_windows",
+    attention_gradient_in_kernels,
+    *("bf16[64,4,49,32]",) * 3,
+    targets=CUDA,
+)
+program.add(
     "attention_gradient_by_warps",
     ge2.autocast(attention_gradient_in_kernels, "tf32"),
     *("f32[2,4,300,64]",) * 3,
