@@ -17,7 +17,7 @@ from ge2.base.arrays import has_tensor_cores
 from ge2.base.config import config
 from ge2.compile import rewrites as rewrite
 from ge2.compile.rewrites import attention
-from ge2.ir import Graph, verify
+from ge2.ir import Graph, verify, without_dead_code
 from ge2.ops.attention.ops import recognised
 from ge2.passes.context import NOTHING, Context
 from ge2.passes.simplify import inline
@@ -28,6 +28,7 @@ from tests.kernels.attention_cases import (
     DECODED,
     LAYOUTS,
     SCORES,
+    SINKS,
     SPELLINGS,
     Attention,
     drawn,
@@ -39,6 +40,7 @@ from tests.kernels.attention_cases import (
     scores,
     seen,
     softmax,
+    with_weights,
 )
 from tests.passes.graphs import names
 
@@ -144,6 +146,42 @@ def test_equal_layers_are_decided_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(asked) == 4  # forward and backward, of different operands and of equal ones
 
 
+@pytest.mark.parametrize("dtype", [BF16, np.float32], ids=str)
+@pytest.mark.parametrize("weights", SINKS, ids=lambda f: f.__name__)
+def test_a_sink_however_it_is_written(weights: Callable[[Any, Any], Any], dtype: Any) -> None:
+    function, xs = with_weights(weights), [*arguments("plain", dtype), np.array([1, -2], dtype)]
+    graph = without_dead_code(verify(recognised(graph_of(function, *xs), GPU)))
+    assert names(graph).count("attention") == 1
+    assert not {"exp", "concatenate", "pad", "reduce_max"} & {*names(graph)}
+    slopes = ge2.value_and_grad(loss(function), (0, 1, 2, 3))
+    used, (y, *found) = evaluated(slopes, *xs)
+    assert {"attention_saving", "attention_backward"} <= {*used}
+    with config.using(executor="reference"):
+        wanted, derived = exactly(slopes, *xs)
+    near(y, wanted)
+    for a, b in zip(found[: 4 if dtype == np.float32 else 3], derived, strict=False):
+        near(a, b) if b.any() else np.testing.assert_array_equal(a, b)
+
+
+def sink_of_scores(q: Any, k: Any, v: Any) -> Any:
+    """What is added to the sum is of the scores."""
+    e = np.exp(scores(q, k))
+    return e / (e.sum(-1, keepdims=True) + np.exp(scores(q, k))[..., :1]) @ v
+
+
+def sink_less_another_shift(q: Any, k: Any, v: Any) -> Any:
+    s = scores(q, k)
+    e = np.exp(s - s.max(-1, keepdims=True))
+    return e / (e.sum(-1, keepdims=True) + np.exp(-s.min(-1, keepdims=True))) @ v
+
+
+def sink_read_too(q: Any, k: Any, v: Any) -> Any:
+    """The weight of what is joined to scores is used."""
+    s = scores(q, k)
+    w = softmax(np.concatenate([s, s[..., :1] * 0], -1))
+    return w[..., :-1] @ v + w[..., -1:]
+
+
 def weights_too(q: Any, k: Any, v: Any) -> Any:
     w = softmax(scores(q, k))
     return w @ v, w
@@ -191,6 +229,9 @@ def added_rows(q: Any, k: Any, v: Any) -> Any:
         two_sums,
         held_scores,
         held_sum,
+        sink_of_scores,
+        sink_less_another_shift,
+        sink_read_too,
         over_queries,
         another_shift,
         weights_weighed,

@@ -3,19 +3,44 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final, final
 
-from ge2.base.arrays import AMPERE
+import numpy as np
+
+from ge2.base.arrays import AMPERE, accumulator
 from ge2.base.config import config
 from ge2.base.record import record
 from ge2.choice.choose import Catalog, choose
 from ge2.choice.problem import Problem, prefs
-from ge2.ir import Atom, Eqn, Graph, Literal, Var, lines_of, rename
-from ge2.ops.attention import Given, graphs, with_known
+from ge2.ir import (
+    ArrayType,
+    Atom,
+    Derive,
+    Dims,
+    Eqn,
+    Flags,
+    Graph,
+    Literal,
+    Var,
+    applied,
+    lines_of,
+    rename,
+    renamed,
+    without_dead_code,
+)  # fmt: skip
+from ge2.ops.attention import INT32, REPEATED, Band, Distances, graphs
 from ge2.ops.attention.form import Form
-from ge2.ops.attention.graphs import Read, Reads, derivative, folded_type, in_parts, way
+from ge2.ops.attention.graphs import (
+    Elementwise,
+    Read,
+    Reads,
+    inputs_of,
+    scores_dtype,
+    wide,
+)  # fmt: skip
 from ge2.ops.attention.ops import (
     ATTENTION,
     Attention,
@@ -28,9 +53,20 @@ from ge2.ops.attention.ops import (
     recognised,
     with_heads,
 )
-from ge2.ops.attention.scores import around_core, core, scores_to_derive
-from ge2.ops.graphs.control import Call, inlined, past_barriers
+from ge2.ops.attention.scores import (
+    core_shapes,
+    folded,
+    folded_type,
+    in_parts,
+    laid_out,
+    scores_to_derive,
+    settled,
+    way,
+)
+from ge2.ops.elementwise import ADD, AND, LE, MUL, WHERE, ConvertElementType
+from ge2.ops.graphs.control import Call, inlined, past_barriers, whole
 from ge2.ops.graphs.region import readers_of
+from ge2.ops.shape import BroadcastInDim, Iota, Reshape
 from ge2.passes.context import Context
 from ge2.passes.fold import RULES, fold
 from ge2.passes.simplify import CALLS, Sweep
@@ -43,6 +79,9 @@ from ge2.transforms.graphs import PLAIN
 # no kernel is chosen for stays, or becomes again, the graph that the user wrote (`inline`).
 
 
+# what may be known of an array: a band that a mask is, distances, the number that it is everywhere
+Given = Band | Distances | Literal
+Made = Callable[..., Var]
 # by what decides about an equation: the first such, and what became of it
 Known = dict[tuple[object, ...], tuple[Eqn, tuple[Eqn, ...]]]
 OTHERS: Final = tuple(kind for kind in CALLS if kind not in ATTENTION)
@@ -210,7 +249,7 @@ def backward(eqn: Eqn, plain: Graph, known: Mapping[int, Given], where: Place) -
     one = with_choice(Eqn(fused, inputs, outs, eqn.source), where)
     if one is None:
         return as_it_was
-    return rows, one, Eqn(Call(after), (*given, *outs), eqn.outs, eqn.source)
+    return rows, one, Eqn(Call(after), (*given, logs, *rows.outs, *outs), eqn.outs, eqn.source)
 
 
 def as_written(graph: Graph) -> Graph:
@@ -234,3 +273,148 @@ def as_written(graph: Graph) -> Graph:
             made[id(b)] = Eqn(Call(backward), (*rest, b.inputs[-1]), b.outs, b.source)
     eqns = tuple(made.get(id(e), e) for e in graph.eqns)
     return Graph(graph.inputs, eqns, graph.outputs, graph.consts) if made else graph
+
+
+# -------- The derivative of attention as one step, what is around it, and the derivative of scores.
+
+
+def core(form: Form, derive: Derive, slopes: Graph | None, reads: Reads) -> Graph:
+    """(inputs, logarithms of the sums, the sum of each query, cotangent of the result, that result)
+    -> cotangents of queries, keys and values for each batch and head, and what is left of those of
+    `reads`, which `slopes` has (graphs.py); without it scores are products times a number. The result
+    is there for a library, which makes the sums of queries of it itself.
+    """
+
+    def pulled(*xs: Any) -> Sequence[Any]:
+        *given, logs, rows, ct, _ = xs
+        s = graphs.slopes(form, derive, given, logs, rows, ct)
+        (ct_product,) = graphs.pull(
+            s.graph, (True, *(False for _ in s.more)), derive, s.product, *s.more, s.ct_scores
+        )
+        cts = graphs.of_operands(form, s, ct_product)
+        mine, theirs = laid_out(form)
+        trios = zip(cts, mine, core_shapes(form), theirs, strict=True)
+        found = [graphs.arranged(x, a, shape, b) for x, a, shape, b in trios]
+        if slopes is None:
+            return found
+        t = form.product.type
+        axes = tuple(REPEATED if n == 1 else a for a, n in enumerate(t.shape))
+        ct_scores = graphs.arranged(s.ct_scores, form.dims, t.shape, axes)
+        _, *more = derive.run(slopes, [s.product, *s.more, ct_scores])
+        return [*found, *(folded(form, r, x) for r, x in zip(reads, more, strict=True))]
+
+    (y,) = form.plain.outputs
+    sums = graphs.sums_type(form)
+    return derive.trace(pulled, [*graphs.types_of(form), sums, sums, y.type, y.type])
+
+
+def around_core(form: Form, wanted: Flags, derive: Derive, reads: Reads) -> tuple[Graph, Graph]:
+    """(result, its cotangent) -> the sum of each query; and (inputs, logarithms of the sums, the sum of
+    each query, results of the core) -> cotangents of the wanted inputs.
+    """
+    inputs = form.plain.inputs
+
+    def after(*xs: Any) -> Sequence[Any]:
+        given, (logs, rows, q, k, v, *more) = xs[: len(inputs)], xs[len(inputs) :]
+        mine, theirs = laid_out(form)
+        types = [*(form.dot.inputs[n].type for n in (form.query, 1 - form.query))]
+        types.append(form.values.inputs[1 - form.side].type)
+        each = zip((q, k, v), theirs, types, mine, strict=True)
+        cts = [graphs.arranged(x, a, t.shape, b) for x, a, t, b in each]
+        rest = [(inputs[r[0]], settled(form, r, x)) for r, x in zip(reads, more, strict=True)]
+        rest += graphs.of_sink(form, given, logs, rows, derive)
+        return graphs.gathered(form, wanted, derive, given, cts, rest)
+
+    (y,) = form.plain.outputs
+    half = form.queries.base.type.dtype
+    cts = [ArrayType(shape, half) for shape in core_shapes(form)]
+    cts += [folded_type(form, r) for r in reads]
+    before = derive.trace(lambda y, ct: [graphs.along_rows(form, y, ct)], [y.type, y.type])
+    sums = graphs.sums_type(form)
+    return before, derive.trace(after, [*graphs.types_of(form), sums, sums, *cts])
+
+
+def derivative(
+    form: Form, graph: Graph, wanted: Flags, derive: Derive
+) -> tuple[Graph, Reads] | None:
+    """(products, what else scores are made of, cotangents of scores) -> cotangents of the products
+    and of the inputs that are read, which are wanted, repeated to the shape of the products; and
+    those reads. All is elementwise and in the type of scores. None if scores of `graph` are not.
+    """
+    work = Elementwise(form, graph)
+    (scores,), others = graph.outputs, inputs_of(form)
+    if not work.visited(scores, form.dims, set()):
+        return None
+    full = form.product.type.with_dtype(scores_dtype(form))
+    asked = {v for v, w in zip(others, wanted, strict=True) if w}
+    reads = [r for r in work.reads if r[0] in asked]
+    types = [full.with_dtype(accumulator(v.type.dtype)) for v, _ in work.reads]
+    scored = derive.trace(lambda product, *xs: [work.scores(product, xs)], [full, *types])
+    flags = (True, *(v in asked for v, _ in work.reads))
+    pulled = whole(*derive.vjp(scored, flags))
+
+    def slopes(product: Any, *xs: Any) -> Sequence[Any]:
+        env = dict(zip(others, xs, strict=False))
+        some = [wide(spread_over(form, env[v], dims)) for v, dims in work.reads]
+        return derive.run(pulled, [product, *some, xs[-1]])
+
+    found = derive.trace(slopes, [full, *(v.type for v in others), full])
+    numbers = form.plain.inputs
+    return without_dead_code(found), tuple((numbers.index(v), dims, 1) for v, dims in reads)
+
+
+def spread_over(form: Form, x: Any, dims: Dims) -> Any:
+    """A value whose axes are these of the products, repeated to their shape."""
+    mine = [a for a, d in enumerate(dims) if d != REPEATED]
+    order = sorted(range(len(mine)), key=lambda i: dims[mine[i]])
+    x = x.reshaped(tuple(x.shape[a] for a in mine)).reorder(tuple(order))
+    return x.spread(form.product.type.shape, tuple(sorted(dims[a] for a in mine)))
+
+
+# -------- What is known of inputs of attention, computed in it.
+
+
+def equations(known: Given, t: ArrayType) -> tuple[Eqn, ...]:
+    """The equations of what is known of an array of a type; the last makes it."""
+    shape, eqns = t.shape[-2:], list[Eqn]()
+    made = partial(applied, eqns)
+    if isinstance(known, Literal):
+        made(BroadcastInDim(t.shape, ()), known)
+        return tuple(eqns)
+    i, j = made(Iota(shape, 0, INT32)), made(Iota(shape, 1, INT32))
+    y = distances(known, i, j, made) if isinstance(known, Distances) else mask(known, i, j, t, made)
+    y = made(ConvertElementType(t.dtype), y) if y.type.dtype != t.dtype else y
+    if t.shape != shape:
+        made(Reshape(t.shape), y)
+    return tuple(eqns)
+
+
+def distances(known: Distances, i: Var, j: Var, made: Made) -> Var:
+    row, column, first = (Literal.of(np.int32(n)) for n in (known.row, known.column, known.first))
+    return made(ADD, made(ADD, made(MUL, i, row), made(MUL, j, column)), first)
+
+
+def mask(band: Band, i: Var, j: Var, t: ArrayType, made: Made) -> Var:
+    parts = list[Var]()
+    if band.low is not None:
+        parts.append(made(LE, made(ADD, j, Literal.of(np.int32(band.low))), i))
+    if band.high is not None:
+        parts.append(made(LE, i, made(ADD, j, Literal.of(np.int32(band.high)))))
+    seen = parts[0] if len(parts) == 1 else made(AND, *parts)
+    if band.fill is None:
+        return seen
+    number, fill = (Literal.of(t.dtype.type(n)) for n in (band.seen, band.fill))
+    return made(WHERE, seen, number, fill)
+
+
+def with_known(graph: Graph, known: Mapping[int, Given]) -> Graph:
+    """The graph without the inputs of which it is known what they are, which it computes."""
+    env: dict[Atom, Atom] = {}
+    eqns = list[Eqn]()
+    for n, given in known.items():
+        made = equations(given, graph.inputs[n].type)
+        eqns += made
+        env[graph.inputs[n]] = made[-1].outs[0]
+    eqns += [renamed(env, e) for e in graph.eqns]
+    inputs = tuple(v for n, v in enumerate(graph.inputs) if n not in known)
+    return Graph(inputs, tuple(eqns), tuple(env.get(a, a) for a in graph.outputs))

@@ -123,10 +123,12 @@ def tiling(
     sums: Strides = (),
     cotangents: Strides = (),
     results: Strides = (),
+    sink: Dims | None = None,
 ) -> Tiling | str:
     """The layouts of operands that have these strides; or the reason why no kernel reads them so.
     `sums`: of further arrays, which have the shape of the sums; `cotangents`: of those of queries, keys and
-    values for each batch and head; `results`: of more arrays that are as the result, which come last.
+    values for each batch and head; `results`: of more arrays that are as the result, which come last;
+    `sink`: of what a sink is made of, the last of what is as the sums.
     """
     dot, values, shape = form.dot.op, form.values.op, form.product.type.shape
     assert isinstance(dot, DotGeneral) and isinstance(values, DotGeneral)
@@ -138,13 +140,15 @@ def tiling(
     found = [dict(zip(a, p, strict=True)) for a, p in pairs]
     batch, row, key = form.batch, form.row, form.key
     lines = [dict(zip((*batch, row), split(form.sums, s), strict=True)) for s in sums]
+    if sink is not None and form.sink is not None and form.sunk is not None:
+        lines.append(dict(zip(form.sink.dims, factors(form.sunk, sink), strict=True)))
     order = row, key, key, row
     backs = []
     for line, s in zip(order, cotangents, strict=False):
         their = (*batch, line)
         back = split(tuple(shape[a] for a in their), s[:-1])
         backs.append(dict(zip(their, back, strict=True)))
-    if any(len(p) > 1 for f in found for a, p in f.items() if a in (*order, FEATURE)):
+    if any(len(p) > 1 for f in (*found, *lines) for a, p in f.items() if a in (*order, FEATURE)):
         return "its rows or features are several axes"
     widths = [f.get(FEATURE, []) for f in found]
     if any(len(w) != 1 or w[0][1] != 1 for w in widths):
@@ -512,7 +516,7 @@ def recognised(graph: Graph, wanted: frozenset[str]) -> Graph:
     """
     if not possible(graph):
         return graph
-    given, graph = graph, with_rows(graph)
+    given, graph = graph, with_rows(graphs.logits_apart(graph, starts_of(graph)))
     gone: set[int] = set()
     made: dict[Var, Eqn] = {}
     for form, numbers, inputs in Finder(graph).forms():
