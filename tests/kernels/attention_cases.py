@@ -332,6 +332,49 @@ def with_weights(weights: Callable[[Any, Any], Any]) -> Attention:
     return attention
 
 
+# -------- Weights that are sums and parts of several, each times a number of its heads.
+
+
+def differing(q: Any, k: Any, v: Any) -> Any:
+    """The difference of two softmaxes, one times a number of each head."""
+    by = np.linspace(0.2, 0.8, q.shape[1]).astype(q.dtype)[:, None, None]
+    return (softmax(scores(q, k)) - by * softmax(scores(k, q))) @ v
+
+
+def differing_pairs(q: Any, k: Any, v: Any) -> Any:
+    """Of pairs of heads beside one another."""
+    w = softmax(np.where(seen(scores(q, k)), scores(q, k), -np.inf))
+    w = w.reshape(w.shape[0], w.shape[1] // 2, 2, *w.shape[2:])
+    return (w[:, :, 0] - w[:, :, 1] * 0.8).astype(q.dtype) @ v[:, : w.shape[1]]
+
+
+def differing_halves(q: Any, k: Any, v: Any) -> Any:
+    w, n = softmax(scores(q, k)), q.shape[1] // 2
+    return np.einsum("bhqk,bkhd->bqhd", w[:, :n] - 0.5 * w[:, n:], np.swapaxes(v[:, :n], 1, 2))
+
+
+def differing_in_turns(q: Any, k: Any, v: Any) -> Any:
+    w = softmax(scores(q, k))
+    w = np.swapaxes(w[:, ::2] - 0.5 * w[:, 1::2], -1, -2)
+    return np.einsum("bhkq,bhkd->bhqd", w, v[:, ::2])
+
+
+def weighed_heads(q: Any, k: Any, v: Any) -> Any:
+    by = np.linspace(0.2, 0.8, q.shape[1])[:, None, None]
+    return (softmax(scores(q, k)) * by.astype(q.dtype)) @ v
+
+
+def of_one_of_two(q: Any, k: Any, v: Any) -> Any:
+    """Of queries that have an axis more, of which the weights lose one."""
+    q = np.stack([q, 2 * q], 2)
+    w = softmax(np.einsum("bhcqd,bhkd->bhcqk", q, k) * scale(q))
+    return (w[:, :, 0] - 0.3 * w[:, :, 1]) @ v
+
+
+PARTS: Final = (
+    differing, differing_pairs, differing_halves, differing_in_turns, weighed_heads, of_one_of_two,
+)  # fmt: skip
+
 # -------- Causal masks in other words: whatever shows where keys are seen is the band that it is.
 
 

@@ -27,6 +27,7 @@ from tests.kernels.attention_cases import (
     BF16,
     DECODED,
     LAYOUTS,
+    PARTS,
     SCORES,
     SINKS,
     SPELLINGS,
@@ -163,6 +164,46 @@ def test_a_sink_however_it_is_written(weights: Callable[[Any, Any], Any], dtype:
         near(a, b) if b.any() else np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.parametrize("dtype", [BF16, np.float32], ids=str)
+@pytest.mark.parametrize("function", PARTS, ids=lambda f: f.__name__)
+def test_weights_of_several_attentions(function: Attention, dtype: Any) -> None:
+    rng, shape = np.random.default_rng(0), (2, 4, 9, 64)
+    xs = drawn(rng, shape, shape, dtype)
+    graph = without_dead_code(verify(recognised(graph_of(function, *xs), GPU)))
+    assert names(graph).count("attention") == 1 + (function.__name__ == "differing")
+    assert not {"exp", "reduce_sum", "dot_general"} & {*names(graph)}
+    slopes = ge2.value_and_grad(loss(function), (0, 1, 2))
+    used, (y, *found) = evaluated(slopes, *xs)
+    assert {"attention_saving", "attention_backward"} <= {*used}
+    with config.using(executor="reference"):
+        wanted, derived = exactly(slopes, *xs)
+    near(y, wanted)
+    for a, b in zip(found, derived, strict=True):
+        near(a, b)
+
+
+def half_a_softmax(q: Any, k: Any, v: Any) -> Any:
+    """One part is no softmax: one product stays one."""
+    s = scores(q, k)
+    return (softmax(s) + np.tanh(s)) @ v
+
+
+def weighed_keys(q: Any, k: Any, v: Any) -> Any:
+    return (softmax(scores(q, k)) - k[..., None, :, 0] * softmax(scores(k, q))) @ v
+
+
+def test_parts_without_a_kernel_are_one_product() -> None:
+    """Types that a kernel may have, of rows that none reads."""
+    rng = np.random.default_rng(0)
+    xs = [rng.standard_normal((9, 6)).astype(BF16)[:, :5].copy() for _ in range(3)]
+
+    def differing(q: Any, k: Any, v: Any) -> Any:
+        return (softmax(q @ k.T) - 0.5 * softmax(k @ q.T)) @ v
+
+    graph = attention(graph_of(differing, *xs), Context(H200))
+    assert names(graph).count("dot_general") == 3
+
+
 def sink_of_scores(q: Any, k: Any, v: Any) -> Any:
     """What is added to the sum is of the scores."""
     e = np.exp(scores(q, k))
@@ -229,6 +270,8 @@ def added_rows(q: Any, k: Any, v: Any) -> Any:
         two_sums,
         held_scores,
         held_sum,
+        half_a_softmax,
+        weighed_keys,
         sink_of_scores,
         sink_less_another_shift,
         sink_read_too,

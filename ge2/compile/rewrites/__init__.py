@@ -96,6 +96,15 @@ class Place:
     caps: Any
     catalog: Catalog
 
+    def with_steps(self, graph: Graph, context: Context) -> Graph:
+        """The graph with a kernel's step for each attention that one is chosen for."""
+        given: dict[Atom, Given] = {
+            graph.inputs[i]: x for i, x in context.iotas if not isinstance(x, int)
+        }
+        known: Known = {}
+        eqns = tuple(made for e in graph.eqns for made in chosen_once(e, given, self, known))
+        return Graph(graph.inputs, eqns, graph.outputs, graph.consts)
+
     def split_if_few_blocks(self, form: Form, read: Read) -> Read:
         """Returns how the cotangents of an input are summed: in several partial sums, if an array over
         queries and keys that many batches share would have too few blocks to fill a GPU.
@@ -113,16 +122,12 @@ def attention(graph: Graph, context: Context) -> Graph:
     found, where = graph, None if context.body else place(context)
     if where is not None:
         straight = Sweep(RULES).run(past_barriers(inlined(graph, OTHERS)))
-        found = recognised(straight, frozenset((where.target,)))
-    if not any(isinstance(e.op, ATTENTION) for e in found.eqns):
+        found = where.with_steps(recognised(straight, frozenset((where.target,))), context)
+        if any(isinstance(e.op, Attention) for e in found.eqns):  # products of parts would stay
+            found = recognised(straight, frozenset((where.target,)), apart=False)
+            found = where.with_steps(found, context)
+    if not any(isinstance(e.op, (*ATTENTION, FusedAttention, FusedBackward)) for e in found.eqns):
         return graph
-    if where is not None:
-        given: dict[Atom, Given] = {
-            found.inputs[i]: x for i, x in context.iotas if not isinstance(x, int)
-        }
-        known: Known = {}
-        eqns = tuple(made for e in found.eqns for made in chosen_once(e, given, where, known))
-        found = Graph(found.inputs, eqns, found.outputs, found.consts)
     return as_written(found)
 
 

@@ -133,6 +133,15 @@ def starts_of(graph: Graph) -> set[Var]:
     return found
 
 
+def made_of(graph: Graph, starts: Iterable[Atom]) -> set[Atom]:
+    """What is made of values, and not by products."""
+    found = set(starts)
+    for e in graph.eqns:
+        if not isinstance(e.op, DotGeneral) and not found.isdisjoint(e.inputs):
+            found.update(e.outs)
+    return found
+
+
 @final
 class Finder:
     """The equation that makes each value of a graph, and those that read it."""

@@ -33,9 +33,9 @@ from ge2.ir import (
     rename,
 )
 from ge2.ops.attention import FEATURE, graphs
-from ge2.ops.attention.form import Chain, Finder, Form, starts_of
+from ge2.ops.attention.form import Chain, Finder, Form, made_of, starts_of
 from ge2.ops.attention.graphs import Reads
-from ge2.ops.dot import DotGeneral
+from ge2.ops.dot import DotGeneral, products_of_parts
 from ge2.ops.elementwise import EXP
 from ge2.ops.graphs.control import Call, OfGraph, filled, scattered
 from ge2.ops.shape import BroadcastInDim, Reshape, Transpose
@@ -510,13 +510,33 @@ def has_attention(graph: Graph, calls: tuple[type[GraphOp], ...] = ()) -> bool:
     )
 
 
-def recognised(graph: Graph, wanted: frozenset[str]) -> Graph:
+def recognised(graph: Graph, wanted: frozenset[str], apart: bool = True) -> Graph:
     """The graph with each attention in it as one equation, where the last of it was, if one of the
-    targets may have a kernel of it.
+    targets may have a kernel of it. `apart`: weights may be sums and parts of those of several.
     """
     if not possible(graph):
         return graph
-    given, graph = graph, with_rows(graphs.logits_apart(graph, starts_of(graph)))
+    given, starts = graph, starts_of(graph)
+    graph = graphs.logits_apart(graph, starts)
+    weights, whole = made_of(graph, starts), set[Var]()
+    while True:  # without parts of which some are no attention
+        some, parts = products_of_parts(graph, weights if apart else set(), whole)
+        eqns, made, gone = parts_recognised(with_rows(some), wanted)
+        if not made:
+            return given
+        found = {v for n in gone for v in eqns[n].outs}
+        if not (left := {y for y, leaves in parts.items() if not found.issuperset(leaves)}):
+            break
+        whole |= left
+    kept = (made.get(e.outs[0]) if n in gone else e for n, e in enumerate(eqns))
+    eqns = tuple(e for e in kept if e is not None)
+    return Graph(graph.inputs, eqns, graph.outputs, graph.consts)
+
+
+def parts_recognised(
+    graph: Graph, wanted: frozenset[str]
+) -> tuple[tuple[Eqn, ...], dict[Var, Eqn], set[int]]:
+    """The equations of a graph, those that each attention is, by its result, and the numbers of all in them."""
     gone: set[int] = set()
     made: dict[Var, Eqn] = {}
     for form, numbers, inputs in Finder(graph).forms():
@@ -526,15 +546,7 @@ def recognised(graph: Graph, wanted: frozenset[str]) -> Graph:
             assert isinstance(y, Var)
             # the op's graph has names of its own
             made[y] = Eqn(Attention(renamed(form.plain)), inputs, (y,), form.dot.source)
-    if not made:
-        return given
-    eqns = list[Eqn]()
-    for n, e in enumerate(graph.eqns):
-        if n not in gone:
-            eqns.append(e)
-        elif e.outs[0] in made:
-            eqns.append(made[e.outs[0]])
-    return Graph(graph.inputs, tuple(eqns), graph.outputs, graph.consts)
+    return graph.eqns, made, gone
 
 
 def with_rows(graph: Graph) -> Graph:
