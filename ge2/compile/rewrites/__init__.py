@@ -49,9 +49,8 @@ from ge2.ops.attention.ops import (
     FusedAttention,
     FusedBackward,
     form_of,
-    lacks_heads,
+    product_axes,
     recognised,
-    with_heads,
 )
 from ge2.ops.attention.scores import (
     core_shapes,
@@ -63,10 +62,11 @@ from ge2.ops.attention.scores import (
     settled,
     way,
 )
+from ge2.ops.dot import DotGeneral
 from ge2.ops.elementwise import ADD, AND, LE, MUL, WHERE, ConvertElementType
 from ge2.ops.graphs.control import Call, inlined, past_barriers, whole
 from ge2.ops.graphs.region import readers_of
-from ge2.ops.shape import BroadcastInDim, Iota, Reshape
+from ge2.ops.shape import BroadcastInDim, Iota, Reshape, Transpose
 from ge2.passes.context import Context
 from ge2.passes.fold import RULES, fold
 from ge2.passes.simplify import CALLS, Sweep
@@ -374,6 +374,83 @@ def spread_over(form: Form, x: Any, dims: Dims) -> Any:
     order = sorted(range(len(mine)), key=lambda i: dims[mine[i]])
     x = x.reshaped(tuple(x.shape[a] for a in mine)).reorder(tuple(order))
     return x.spread(form.product.type.shape, tuple(sorted(dims[a] for a in mine)))
+
+
+# -------- Heads that share keys without repeating them.
+
+
+def lacks_heads(form: Form) -> bool:
+    """True if an operand has no axis of some heads, as keys that an einsum has heads share: what a step
+    of the derivative has for each head would have to be summed.
+    """
+    shape, axes = form.product.type.shape, product_axes(form)
+    return any(a not in each for each in axes for a in form.batch if shape[a] > 1)
+
+
+def with_heads(form: Form) -> Graph:
+    """The graph of attention in which keys and values are repeated for the heads that share them, in place
+    of products that have these heads free, as einsums over groups write them.
+    """
+    _, *others = product_axes(form)
+    keys, values = (tuple(a for a in form.batch if a not in axes) for axes in others)
+    queries = product_axes(form)[0]
+    made: dict[int, list[Eqn]] = {}
+    for eqn, side, axes in (
+        (form.dot, form.query, tuple(queries.index(a) for a in keys)),
+        (form.values, form.side, tuple(form.weights.index(a) for a in values)),
+    ):
+        made[id(eqn)] = repeated(eqn, side, axes) if axes else [eqn]
+    plain = form.plain
+    eqns = tuple(each for e in plain.eqns for each in made.get(id(e), [e]))
+    return Graph(plain.inputs, eqns, plain.outputs)
+
+
+def repeated(dot: Eqn, side: int, axes: Dims) -> list[Eqn]:
+    """A product whose operand on the other side is repeated along these free axes, as batches."""
+    op, eqns = dot.op, list[Eqn]()
+    assert isinstance(op, DotGeneral)
+    mine, other = dot.inputs[side].type, dot.inputs[1 - side]
+    n = len(axes)
+    shape = *(mine.shape[a] for a in axes), *other.type.shape
+    spread = applied(
+        eqns, BroadcastInDim(shape, tuple(range(n, len(shape)))), other, source=dot.source
+    )
+    mine_beside, mine_over = (*op.beside[side], *axes), op.contract[side]
+    beside = (*(a + n for a in op.beside[1 - side]), *range(n))
+    over = tuple(a + n for a in op.contract[1 - side])
+    if side:
+        whole = replace(op, beside=(beside, mine_beside), contract=(over, mine_over))
+        y = applied(eqns, whole, spread, dot.inputs[1], source=dot.source)
+    else:
+        whole = replace(op, beside=(mine_beside, beside), contract=(mine_over, over))
+        y = applied(eqns, whole, dot.inputs[0], spread, source=dot.source)
+    labels = [
+        axis_labels(o, [x.type for x in xs], side, n if o is whole else 0)
+        for o, xs in ((op, dot.inputs), (whole, eqns[-1].inputs))
+    ]
+    order = tuple(labels[1].index(label) for label in labels[0])
+    return [*eqns[:-1], *turned(eqns[-1], y, order, dot)]
+
+
+def axis_labels(
+    op: DotGeneral, types: Sequence[ArrayType], side: int, added: int
+) -> list[tuple[int, int]]:
+    """Returns for each axis of a product's result the operand (0 or 1) and the axis of it that it comes
+    from; the first `added` axes of the operand that is not on `side` are not counted.
+    """
+    free = op.free(*types)
+    found = [(side, a) for a in op.beside[side]]
+    for which in (0, 1):
+        less = added if which != side else 0
+        found += [(which, a - less) for a in free[which]]
+    return found
+
+
+def turned(product: Eqn, y: Var, order: Dims, dot: Eqn) -> list[Eqn]:
+    """A product with its axes in an order, as the result of another."""
+    if order == tuple(range(len(order))):
+        return [replace(product, outs=dot.outs)]
+    return [product, Eqn(Transpose(order), (y,), dot.outs, dot.source)]
 
 
 # -------- What is known of inputs of attention, computed in it.

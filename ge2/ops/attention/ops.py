@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import lru_cache
 from typing import Final, final
 
@@ -13,7 +12,6 @@ from ge2.base.config import config
 from ge2.base.detect import toolchain
 from ge2.base.record import record
 from ge2.ir import (
-    ArrayType,
     Atom,
     Axes,
     Batched,
@@ -29,7 +27,6 @@ from ge2.ir import (
     Values,
     Var,
     anew,
-    applied,
     rename,
 )
 from ge2.ops.attention import FEATURE, graphs
@@ -48,6 +45,7 @@ Factors = list[tuple[int, int]]  # sizes and strides that make up an axis, the o
 WIDEST: Final = 256  # features of a head that kernels have tiles for
 TYPES: Final = frozenset((BFLOAT16, FLOAT16, FLOAT32, FLOAT64))  # that kernels multiply
 SUMS: Final = (4, 5)  # among the operands, those that are as the sums: they have no features
+SEVERAL_WIDTHS: Final = "queries and keys are of another width than values"
 MAPPED: Final = 3  # axes of batches, beside those of rows and features: a tensor map has five
 Strides = Sequence[Dims]
 
@@ -66,13 +64,20 @@ class Batch:
 @final
 @record
 class Tiling:
-    """`rows`: the strides of queries, keys, values, result and sums from row to row."""
+    """`rows`: the strides of queries, keys, values, result and sums from row to row. `width`: the features
+    of a head, the most if queries and keys have others than values and the result: then `widths` has both.
+    """
 
     queries: int
     keys: int
     width: int
     batches: tuple[Batch, ...]
     rows: Dims
+    widths: tuple[int, int] | None = None
+
+    def width_of(self, n: int) -> int:
+        """The features of operand n: those of queries and keys, and their cotangents, come first of three."""
+        return self.width if self.widths is None else self.widths[n not in (0, 1, 6, 7)]
 
     @property
     def columns(self) -> int:
@@ -92,7 +97,7 @@ class Tiling:
     def unaligned(self, bytes_: int, size: int) -> str:
         """The reason why rows of elements of a size are no multiples of so many bytes; "" if they are."""
         some = max(1, bytes_ // size)
-        if self.width % some:
+        if any(w % some for w in self.widths or (self.width,)):
             return f"heads are not a multiple of {some} features wide"
         apart = (*self.rows, *(s for b in self.batches for s in b.strides))
         lines = len(self.rows)
@@ -114,7 +119,11 @@ def refusal(form: Form) -> str:
         return "queries, keys, values and result are not of one half type, of float32 or of float64"
     strides = (*(c_order(c.base.type.shape) for c in form.chains), c_order(y.shape))
     found = tiling(form, strides)
-    return found if isinstance(found, str) else found.unaligned(4, y.dtype.itemsize)
+    if isinstance(found, str):
+        return found
+    if found.widths is not None and y.dtype not in HALF:
+        return SEVERAL_WIDTHS
+    return found.unaligned(4, y.dtype.itemsize)
 
 
 def tiling(
@@ -153,8 +162,8 @@ def tiling(
     widths = [f.get(FEATURE, []) for f in found]
     if any(len(w) != 1 or w[0][1] != 1 for w in widths):
         return "features are not side by side"
-    width = widths[0][0][0]
-    if width > WIDEST or any(w[0][0] != width for w in widths):
+    own, others = (tuple({w[0][0] for w in some}) for some in (widths[:2], widths[2:]))
+    if len(own) > 1 or len(others) > 1 or (width := max(own + others)) > WIDEST:
         return f"heads are more than {WIDEST} features wide, or of several widths"
     everything = (*found[:4], *lines, *backs, *found[4:])
     batches = merged(
@@ -168,7 +177,8 @@ def tiling(
     rows += tuple(step(f.get(row, [])) for f in lines)
     rows += tuple(step(f.get(a, [])) for f, a in zip(backs, order, strict=False))
     rows += tuple(step(f.get(row, [])) for f in found[4:])
-    return Tiling(shape[row], shape[key], width, tuple(batches), rows)
+    both = None if own == others else (own[0], others[0])
+    return Tiling(shape[row], shape[key], width, tuple(batches), rows, both)
 
 
 def split(shape: Dims, strides: Dims) -> list[Factors]:
@@ -202,80 +212,6 @@ def product_axes(form: Form) -> tuple[Dims, Dims, Dims]:
     for mine, theirs in pairs:
         axes[mine] = form.weights[theirs]
     return found[0], found[1], tuple(axes)
-
-
-def lacks_heads(form: Form) -> bool:
-    """True if an operand has no axis of some heads, as keys that an einsum has heads share: what a step
-    of the derivative has for each head would have to be summed.
-    """
-    shape, axes = form.product.type.shape, product_axes(form)
-    return any(a not in each for each in axes for a in form.batch if shape[a] > 1)
-
-
-def with_heads(form: Form) -> Graph:
-    """The graph of attention in which keys and values are repeated for the heads that share them, in place
-    of products that have these heads free, as einsums over groups write them.
-    """
-    _, *others = product_axes(form)
-    keys, values = (tuple(a for a in form.batch if a not in axes) for axes in others)
-    queries = product_axes(form)[0]
-    made: dict[int, list[Eqn]] = {}
-    for eqn, side, axes in (
-        (form.dot, form.query, tuple(queries.index(a) for a in keys)),
-        (form.values, form.side, tuple(form.weights.index(a) for a in values)),
-    ):
-        made[id(eqn)] = repeated(eqn, side, axes) if axes else [eqn]
-    plain = form.plain
-    eqns = tuple(each for e in plain.eqns for each in made.get(id(e), [e]))
-    return Graph(plain.inputs, eqns, plain.outputs)
-
-
-def repeated(dot: Eqn, side: int, axes: Dims) -> list[Eqn]:
-    """A product whose operand on the other side is repeated along these free axes, as batches."""
-    op, eqns = dot.op, list[Eqn]()
-    assert isinstance(op, DotGeneral)
-    mine, other = dot.inputs[side].type, dot.inputs[1 - side]
-    n = len(axes)
-    shape = *(mine.shape[a] for a in axes), *other.type.shape
-    spread = applied(
-        eqns, BroadcastInDim(shape, tuple(range(n, len(shape)))), other, source=dot.source
-    )
-    mine_beside, mine_over = (*op.beside[side], *axes), op.contract[side]
-    beside = (*(a + n for a in op.beside[1 - side]), *range(n))
-    over = tuple(a + n for a in op.contract[1 - side])
-    if side:
-        whole = replace(op, beside=(beside, mine_beside), contract=(over, mine_over))
-        y = applied(eqns, whole, spread, dot.inputs[1], source=dot.source)
-    else:
-        whole = replace(op, beside=(mine_beside, beside), contract=(mine_over, over))
-        y = applied(eqns, whole, dot.inputs[0], spread, source=dot.source)
-    labels = [
-        axis_labels(o, [x.type for x in xs], side, n if o is whole else 0)
-        for o, xs in ((op, dot.inputs), (whole, eqns[-1].inputs))
-    ]
-    order = tuple(labels[1].index(label) for label in labels[0])
-    return [*eqns[:-1], *turned(eqns[-1], y, order, dot)]
-
-
-def axis_labels(
-    op: DotGeneral, types: Sequence[ArrayType], side: int, added: int
-) -> list[tuple[int, int]]:
-    """Returns for each axis of a product's result the operand (0 or 1) and the axis of it that it comes
-    from; the first `added` axes of the operand that is not on `side` are not counted.
-    """
-    free = op.free(*types)
-    found = [(side, a) for a in op.beside[side]]
-    for which in (0, 1):
-        less = added if which != side else 0
-        found += [(which, a - less) for a in free[which]]
-    return found
-
-
-def turned(product: Eqn, y: Var, order: Dims, dot: Eqn) -> list[Eqn]:
-    """A product with its axes in an order, as the result of another."""
-    if order == tuple(range(len(order))):
-        return [replace(product, outs=dot.outs)]
-    return [product, Eqn(Transpose(order), (y,), dot.outs, dot.source)]
 
 
 def factors(chain: Chain, strides: Dims) -> list[Factors]:

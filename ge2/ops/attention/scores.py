@@ -503,10 +503,12 @@ def laid_out(form: Form) -> tuple[tuple[Dims, Dims, Dims], tuple[Dims, Dims, Dim
 def core_shapes(form: Form) -> tuple[Dims, Dims, Dims]:
     """The shapes of the cotangents of queries, keys and values for each batch and head."""
     shape = form.product.type.shape
-    width = form.values.inputs[1 - form.side].type.shape[product_axes(form)[2].index(FEATURE)]
+    axes = product_axes(form)
+    types = form.dot.inputs[1 - form.query].type, form.values.inputs[1 - form.side].type
+    own, width = (t.shape[a.index(FEATURE)] for t, a in zip(types, axes[1:], strict=True))
     batch = tuple(shape[a] for a in form.batch)
-    q, k = (*batch, shape[form.row], width), (*batch, shape[form.key], width)
-    return q, k, k
+    q, k = (*batch, shape[form.row], own), (*batch, shape[form.key], own)
+    return q, k, (*batch, shape[form.key], width)
 
 
 # ------------------------------------------------------------------------- what a kernel adds up

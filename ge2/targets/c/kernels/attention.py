@@ -15,6 +15,7 @@ from ge2.ir import Eqn, Graph
 from ge2.ops.attention import number_of
 from ge2.ops.attention.form import Form
 from ge2.ops.attention.ops import (
+    SEVERAL_WIDTHS,
     FusedAttention,
     FusedBackward,
     Tiling,
@@ -237,6 +238,8 @@ def refused(problem: Problem, caps: Caps | None) -> str:
     found = laid_out(form, problem)
     if isinstance(found, str):
         return found
+    if found.widths is not None:
+        return SEVERAL_WIDTHS
     if problem.settled and any(x.value for x in problem.arrays[0][: len(form.chains)]):
         return "an operand is a Python number"
     made = Writer(problem, 16, caps or Caps(1)).run()

@@ -539,6 +539,7 @@ class AttentionWgmma(Forward):
         fixed = (
             Fixed("GROUPS", tile.groups, "warp groups, of 64 queries each"),
             Fixed("PLANES", self.tiling.planes, "tiles of 64 features side by side"),
+            Fixed("SCORED", -(-self.tiling.width_of(0) // 16) * 16, "features of queries and keys"),
             Fixed("STAGES", tile.stages, "blocks of keys, and of values, in shared memory"),
             Fixed("BLOCK", self.block, "bytes of a block"),
             Fixed("KEYS_AT", at, "their place in shared memory"),
@@ -567,8 +568,8 @@ class AttentionWgmma(Forward):
         )[n]
         pairs = [(b.size, b.strides[n], p) for b, p in zip(t.batches, names, strict=True)]
         outer = [(size, step, 1) for size, step, _ in pairs if step]
-        row = t.rows[n] or t.width
-        inner = [(length, row, box), (t.width, 1, LINE // 2)]
+        width = t.width_of(n)
+        inner = [(length, t.rows[n] or width, box), (width, 1, LINE // 2)]
         shape, strides, boxes = zip(*outer, *inner, strict=True)
         tiles = Tiles(self.dtype, shape, strides, boxes, LINE, 256)
         declared = f"const __grid_constant__ ge2_tensor_map {name}"

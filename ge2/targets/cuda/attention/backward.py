@@ -470,7 +470,8 @@ class AttentionBackward(Backward):
         t, length = self.tiling, (self.tiling.queries, self.tiling.keys)[n in OF_KEYS]
         pairs = [(b.size, b.strides[n], p) for b, p in zip(t.batches, names, strict=True)]
         outer = [(size, step, 1) for size, step, _ in pairs if step]
-        inner = [(length, t.rows[n] or t.width, rows), (t.width, 1, LINE // 2)]
+        width = t.width_of(n)
+        inner = [(length, t.rows[n] or width, rows), (width, 1, LINE // 2)]
         shape, strides, boxes = zip(*outer, *inner, strict=True)
         tiles = Tiles(self.dtype, shape, strides, boxes, LINE, 256)
         declared = f"const __grid_constant__ ge2_tensor_map {name}"

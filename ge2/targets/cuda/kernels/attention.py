@@ -16,6 +16,7 @@ from ge2.ops.attention import number_of
 from ge2.ops.attention.form import Form
 from ge2.ops.attention.ops import (
     MAPPED,
+    SEVERAL_WIDTHS,
     FusedAttention,
     FusedBackward,
     Tiling,
@@ -61,6 +62,7 @@ class OnTensorCores(Cuda):
 
     dtypes: ClassVar[frozenset[np.dtype]] = HALF
     bytes_: ClassVar[int] = 16  # of which rows are multiples
+    widths: ClassVar[bool] = False  # whether values may be wider than keys
 
     @abstractmethod
     def too_old(self, generation: int) -> str:
@@ -70,7 +72,8 @@ class OnTensorCores(Cuda):
         self, form: Form, problem: Problem, out: Operand | None = None, sums: Sequence[Dims] = (),
         cotangents: Sequence[Operand] = (),
     ) -> Tiling | str:  # fmt: skip
-        return lying(form, problem, out, sums, cotangents, self.bytes_, self.dtypes)
+        most = self.bytes_, self.dtypes
+        return lying(form, problem, out, sums, cotangents, *most, widths=self.widths)
 
     @abstractmethod
     def laid(self, form: Form, problem: Problem) -> Tiling | str:
@@ -165,7 +168,9 @@ def seen_part(form: Form) -> float:
 
 
 class OfTensorMaps(OnTensorCores):
-    """Operands come by tensor maps, which Hopper has."""
+    """Operands come by tensor maps, which Hopper has, and which fill what is beyond their features."""
+
+    widths = True
 
     def too_old(self, generation: int) -> str:
         return not_hopper(generation)
@@ -532,11 +537,12 @@ def operands_of(form: Form, problem: Problem) -> dict[Var, Operand]:
 def lying(
     form: Form, problem: Problem, out: Operand | None = None, sums: Sequence[Dims] = (),
     cotangents: Sequence[Operand] = (), bytes_: int = 16, dtypes: frozenset[np.dtype] = HALF,
-    results: Sequence[Operand] = (),
+    results: Sequence[Operand] = (), widths: bool = False,
 ) -> Tiling | str:  # fmt: skip
     """Returns how the operands lie, `out`, which is as the result, what is as the sums, and
     `cotangents` of queries, keys and values; or the reason why no copies of so many bytes bring
-    them. `dtypes`: of which kernels are; `results`: what else is as the result.
+    them. `dtypes`: of which kernels are; `results`: what else is as the result; `widths`: whether values may be
+    wider than keys, or narrower.
     """
     operands = operands_of(form, problem)
     y = form.plain.outputs[0].type
@@ -559,6 +565,8 @@ def lying(
     found = tiling(form, strides[:4], sums, strides[4:last], strides[last:], sink)
     if isinstance(found, str):
         return found
+    if found.widths is not None and not widths:
+        return SEVERAL_WIDTHS
     return found.unaligned(bytes_, y.dtype.itemsize) or found
 
 
