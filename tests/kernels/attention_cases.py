@@ -375,6 +375,32 @@ PARTS: Final = (
     differing, differing_pairs, differing_halves, differing_in_turns, weighed_heads, of_one_of_two,
 )  # fmt: skip
 
+# -------- Weights that are multiplied by a mask, and divided by the sum of what is left.
+
+
+def times_bools(e: Any) -> Any:
+    return e * seen(e)
+
+
+def times_less_bools(e: Any) -> Any:
+    place = np.arange if e.dtype == np.float64 else gnp.arange
+    hidden = place(e.shape[-1]) > place(e.shape[-2])[:, None]
+    return e * (1.0 - hidden.astype(e.dtype)).astype(e.dtype)
+
+
+FACTORS: Final = times_bools, times_less_bools
+
+
+def with_factor(factor: Callable[[Any], Any]) -> Attention:
+    def attention(q: Any, k: Any, v: Any) -> Any:
+        s = scores(q, k)
+        e = factor(np.exp(s - s.max(-1, keepdims=True)))
+        return e / e.sum(-1, keepdims=True) @ v
+
+    attention.__name__ = factor.__name__
+    return attention
+
+
 # -------- Causal masks in other words: whatever shows where keys are seen is the band that it is.
 
 

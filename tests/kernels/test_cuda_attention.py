@@ -161,7 +161,7 @@ WIDTHS = {
 }  # fmt: skip
 
 
-@pytest.mark.exhaustive("name")
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", WIDTHS)
 def test_values_of_another_width(name: str) -> None:
     """As keys, of which tensor maps fill the rest of the tiles."""
@@ -345,6 +345,23 @@ def test_a_captured_mask_is_a_band_behind_a_checkpoint(arch: str) -> None:
         return {told(s.text()) for s in sources if s.kernel.kind.startswith("attention")}
 
     assert codes(lambda *xs: ge2.checkpoint(captured)(*xs)) == codes(captured)
+
+
+def test_weights_times_captured_ones_are_in_a_band() -> None:
+    def attention(q: Any, k: Any, v: Any) -> Any:
+        e = np.exp(scores(q, k))
+        e = e * np.tri(*e.shape[-2:]).astype(e.dtype)
+        return e / e.sum(-1, keepdims=True) @ v
+
+    x = np.zeros((2, 4, 256, 64), BF16)
+    with expecting("sm_90a"), config.using(executor="c", check=False):
+        entry = ge2.jit(attention).trace(x, x, x).entry
+        known = iotas(entry.graph, entry.captured)
+        made = compile_graph(entry.graph, device=OfflineDevice(limits_of("sm_90a")), iotas=known)
+    (op,) = (e.op for e in made.program.graph.eqns if e.op.name.startswith("fused_"))
+    found = scores_of(form_of(op.plain))
+    assert (found.band.low, found.band.high, found.is_simple) == (0, None, True)
+    checked(attention, drawn(np.random.default_rng(3), (2, 72, 32), (2, 72, 32), F32), "mma f32")
 
 
 @pytest.mark.parametrize("back", [False, True])

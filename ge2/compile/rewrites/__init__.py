@@ -122,6 +122,7 @@ def attention(graph: Graph, context: Context) -> Graph:
     found, where = graph, None if context.body else place(context)
     if where is not None:
         straight = Sweep(RULES).run(past_barriers(inlined(graph, OTHERS)))
+        straight = with_factors(straight, context)
         found = where.with_steps(recognised(straight, frozenset((where.target,))), context)
         if any(isinstance(e.op, Attention) for e in found.eqns):  # products of parts would stay
             found = recognised(straight, frozenset((where.target,)), apart=False)
@@ -487,6 +488,22 @@ def mask(band: Band, i: Var, j: Var, t: ArrayType, made: Made) -> Var:
         return seen
     number, fill = (Literal.of(t.dtype.type(n)) for n in (band.seen, band.fill))
     return made(WHERE, seen, number, fill)
+
+
+def with_factors(graph: Graph, context: Context) -> Graph:
+    """The graph with masks of 1 and 0 that weights may be multiplied by as equations."""
+    masks = {graph.inputs[i]: x for i, x in context.iotas if isinstance(x, Band) and x.seen == 1}
+    eqns, env = list[Eqn](), dict[Var, Atom]()
+    for v, band in masks.items():
+        eqns += equations(band, v.type)
+        env[v] = eqns[-1].outs[0]
+    eqns += [
+        replace(e, inputs=rename(env, e.inputs))
+        if e.op is MUL or isinstance(e.op, BroadcastInDim)
+        else e
+        for e in graph.eqns
+    ]
+    return replace(graph, eqns=tuple(eqns)) if masks else graph
 
 
 def with_known(graph: Graph, known: Mapping[int, Given]) -> Graph:

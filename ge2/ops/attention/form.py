@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Final, final
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from ge2.base.arrays import BOOL, FLOAT32, FLOATS, HALF
 from ge2.base.record import record
-from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Op, Var
+from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Op, Var, applied
 from ge2.ops.attention import ALIKE, VIEWS, Along, Sink, reshaped
 from ge2.ops.dot import DotGeneral
 from ge2.ops.elementwise import ADD, DIV, EXP, MUL, SUB, WHERE, ConvertElementType
@@ -527,6 +527,31 @@ def two_valued(makers: Mapping[Atom, Eqn], a: Atom) -> TwoValued | None:
     with np.errstate(all="ignore"):  # as the program's own arithmetic, where it runs
         seen, hidden = (rounded(f(number, y) if n else f(y, number)) for y in both)
     return replace(of, seen=float(seen), hidden=float(hidden))
+
+
+def masks_chosen(graph: Graph, scores: Set[Atom]) -> Graph:
+    """The graph in which weights made of scores are 0 where a mask is, in place of their products with 1
+    and 0.
+
+    Weights of 0 are scores of -inf. What NumPy has of a row whose every seen weight is too small for
+    its type, as when the maximum is of a key that the mask hides, is 0 / 0; attention has their mean.
+    """
+    raised = made_of(graph, [v for e in graph.eqns if e.op is EXP for v in e.outs if v in scores])
+    makers: dict[Atom, Eqn] = {v: e for e in graph.eqns for v in e.outs}
+    eqns = list[Eqn]()
+    for e in graph.eqns:
+        sides = [n for n, a in enumerate(e.inputs) if a in raised] if e.op is MUL else []
+        two = two_valued(makers, e.inputs[1 - sides[0]]) if len(sides) == 1 else None
+        if two is None or {two.seen, two.hidden} != {0, 1}:
+            eqns.append(e)
+            continue
+        mask, x = two.mask, e.inputs[sides[0]]
+        for view in two.views:
+            mask = applied(eqns, view.op, mask, source=view.source)
+        nothing = Literal.of(x.type.dtype.type(0))
+        inputs = (mask, x, nothing) if two.seen else (mask, nothing, x)
+        eqns.append(Eqn(WHERE, inputs, e.outs, e.source))
+    return replace(graph, eqns=tuple(eqns)) if len(eqns) else graph
 
 
 def is_literal(a: Atom) -> bool:

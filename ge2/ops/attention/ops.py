@@ -30,7 +30,7 @@ from ge2.ir import (
     rename,
 )
 from ge2.ops.attention import FEATURE, graphs
-from ge2.ops.attention.form import Chain, Finder, Form, made_of, starts_of
+from ge2.ops.attention.form import Chain, Finder, Form, made_of, masks_chosen, starts_of
 from ge2.ops.attention.graphs import Reads
 from ge2.ops.dot import DotGeneral, products_of_parts
 from ge2.ops.elementwise import EXP
@@ -454,6 +454,7 @@ def recognised(graph: Graph, wanted: frozenset[str], apart: bool = True) -> Grap
         return graph
     given, starts = graph, starts_of(graph)
     graph = graphs.logits_apart(graph, starts)
+    graph = masks_chosen(graph, made_of(graph, starts))
     weights, whole = made_of(graph, starts), set[Var]()
     while True:  # without parts of which some are no attention
         some, parts = products_of_parts(graph, weights if apart else set(), whole)
