@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from string import ascii_letters
-from typing import Any, cast, final
+from typing import Any, Final, cast, final
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from ge2.base.arrays import (
     COMPLEX,
     FLOAT32,
     FLOAT64,
+    FLOATS,
     FP8,
     HALF,
     INT64,
@@ -27,17 +28,24 @@ from ge2.base.errors import ShapeError, TypeRuleError
 from ge2.base.record import record
 from ge2.ir import (
     ArrayType,
+    Atom,
     Axis,
     Batched,
     Cotangents,
     Dims,
     Eqn,
     Flags,
+    Graph,
     Lowering,
     Op,
     Value,
     Values,
+    Var,
+    applied,
+    without_dead_code,
 )
+from ge2.ops.elementwise import ADD, DIV, MUL, NEG, SUB, ConvertElementType
+from ge2.ops.shape import BroadcastInDim, Reshape, Slice, Transpose
 
 PRECISIONS = (None, "highest", "tf32", "bf16", "half", "fp8")
 
@@ -349,3 +357,241 @@ class Irfft(OfAxis):
     def vjp(self, cts: Cotangents, ys: Values, xs: Values, wanted: Flags) -> Cotangents:
         (ct,) = cts
         return [weighted(Rfft(self.axis)(ct).conj(), self.axis, self.n, 2.0)]
+
+
+# -------- Products of what is made of several arrays, as work on the products of each.
+
+
+Paired = tuple[Dims, Dims, Dims, Dims]  # contract and beside, of weights and of values
+
+
+SAME: Final = (DotGeneral, ConvertElementType, Transpose)  # of which a product of one array is
+
+
+@final
+class Parts:
+    """The product of weights and values, where weights are sums, differences and parts of others, each
+    times a number of its row: as such work on the products of others. `weights`: what those may be;
+    `leaves`: their products; `eqns`: what makes them and the result.
+    """
+
+    def __init__(self, makers: Mapping[Atom, Eqn], weights: Set[Atom], dot: Eqn, side: int) -> None:
+        self.makers, self.weights, self.dot, self.side = makers, weights, dot, side
+        self.eqns, self.leaves = list[Eqn](), list[Var]()
+        self.known: dict[tuple[object, ...], Atom] = {}
+
+    def run(self) -> bool:
+        """True if it is the product of more than what it was."""
+        op, side, dot = self.dot.op, self.side, self.dot
+        assert isinstance(op, DotGeneral)
+        self.precision, self.out = op.precision, op.out
+        axes = op.contract[side], op.contract[1 - side], op.beside[side], op.beside[1 - side]
+        a, v = dot.inputs[side], dot.inputs[1 - side]
+        y = self.product(a, axes, v) if len(axes[0]) == 1 else None
+        if y is None or all(isinstance(e.op, SAME) for e in self.eqns):
+            return False
+        first, mine = len(axes[2]), a.type.ndim - 1 - len(axes[2])
+        last = y.type.ndim
+        if side:
+            order = (*range(first), *range(first + mine, last), *range(first, first + mine))
+            y = self.add(Transpose(order), y)
+        y = self.add(ConvertElementType(dot.outs[0].type.dtype), y)
+        self.eqns[-1] = replace(self.eqns[-1], outs=dot.outs)
+        return True
+
+    def add(self, op: Op, *inputs: Atom) -> Var:
+        """The result of an operation, the same for the same."""
+        key = op, *inputs
+        if key not in self.known or isinstance(op, ConvertElementType):
+            self.known[key] = applied(self.eqns, op, *inputs, source=self.dot.source)
+        return cast(Var, self.known[key])
+
+    def product(self, a: Atom, axes: Paired, v: Atom) -> Atom | None:
+        """The product, in the type of the weights: axes beside, free ones of the weights, those of v."""
+        e = self.makers.get(a)
+        if e is None or a not in self.weights:
+            return None
+        key = "product", a, axes, v
+        if key not in self.known:
+            found = self.made(e, a, axes, v)
+            if found is None:
+                return None
+            self.known[key] = found
+        return self.known[key]
+
+    def made(self, e: Eqn, a: Atom, axes: Paired, v: Atom) -> Atom | None:
+        op, x = e.op, e.inputs
+        mine = [n in self.weights for n in x]
+        if isinstance(op, ConvertElementType) and op.dtype in FLOATS:
+            y = self.product(x[0], axes, v)
+            return y if y is None or y.type.dtype == op.dtype else self.add(op, y)
+        if op in (ADD, SUB, NEG) and all(mine):
+            ys = [self.product(each, axes, v) for each in x]
+            return None if None in ys else self.add(op, *cast(list[Atom], ys))
+        if (op is MUL and sum(mine) == 1) or (op is DIV and mine == [True, False]):
+            n = mine.index(True)
+            number = self.of_row(x[1 - n], a.type.ndim, axes, v)
+            y = None if number is None else self.product(x[n], axes, v)
+            if y is None or number is None:
+                return self.leaf(a, axes, v)
+            by = self.repeated(*number, y.type.shape)
+            return self.add(op, *((y, by) if n == 0 else (by, y)))
+        if isinstance(op, Transpose):
+            return self.turned(op, x[0], axes, v)
+        if isinstance(op, Slice):
+            return self.sliced(op, x[0], axes, v) or self.leaf(a, axes, v)
+        if isinstance(op, Reshape):
+            return self.reshaped(x[0], a.type.shape, axes, v) or self.leaf(a, axes, v)
+        return self.leaf(a, axes, v)
+
+    def leaf(self, a: Atom, axes: Paired, v: Atom) -> Atom:
+        over, v_over, beside, v_beside = axes
+        dtype, own = v.type.dtype, a.type.dtype
+        given = a if own == dtype else self.add(ConvertElementType(dtype), a)
+        op = DotGeneral((over, v_over), (beside, v_beside), self.precision, self.out)
+        y = self.add(op, given, v)
+        self.leaves += [] if y in self.leaves else [y]
+        return y if y.type.dtype == own else self.add(ConvertElementType(own), y)
+
+    def place(self, axis: int, rank: int, axes: Paired) -> int:
+        """The axis of the product that one of the weights is."""
+        over, _, beside, _ = axes
+        free = [n for n in range(rank) if n not in (*over, *beside)]
+        return beside.index(axis) if axis in beside else len(beside) + free.index(axis)
+
+    def of_row(self, a: Atom, rank: int, axes: Paired, v: Atom) -> tuple[Atom, Dims] | None:
+        """An array that repeats along the keys, and the axes of the product that its own are."""
+        if not a.type.shape:
+            return a, ()
+        e = self.makers.get(a)
+        if e is None or not isinstance(e.op, BroadcastInDim) or axes[0][0] in e.op.dims:
+            return None
+        places = tuple(self.place(n, rank, axes) for n in e.op.dims)
+        return (e.inputs[0], places) if places == tuple(sorted(places)) else None
+
+    def repeated(self, a: Atom, places: Dims, shape: Dims) -> Atom:
+        return self.add(BroadcastInDim(shape, places), a) if a.type.shape else a
+
+    def turned(self, op: Transpose, x: Atom, axes: Paired, v: Atom) -> Atom | None:
+        over, v_over, beside, v_beside = axes
+        inner = (
+            tuple(op.order[n] for n in over),
+            v_over,
+            tuple(op.order[n] for n in beside),
+            v_beside,
+        )
+        y, rank = self.product(x, inner, v), len(op.order)
+        if y is None:
+            return None
+        wanted = [*beside, *(n for n in range(rank) if n not in (*over, *beside))]
+        order = [self.place(op.order[n], rank, inner) for n in wanted]
+        return self.add(Transpose((*order, *range(len(order), y.type.ndim))), y)
+
+    def sliced(self, op: Slice, x: Atom, axes: Paired, v: Atom) -> Atom | None:
+        """A part of the weights along one axis: that part of the product, if v is repeated to all."""
+        shape = x.type.shape
+        parts = zip(op.start, op.stop, op.step, shape, strict=True)
+        cut = [n for n, part in enumerate(parts) if part[:3] != (0, part[3], 1)]
+        if len(cut) != 1 or cut[0] in axes[0]:
+            return None
+        (p,) = cut
+        start, step, size = op.start[p], op.step[p], op.infer(x.type)[0].shape[p]
+        if p in axes[2]:
+            n, t = axes[3][axes[2].index(p)], v.type.shape
+            times = shape[p] // size
+            if times * size != shape[p] or (step != times and (step != 1 or start % size)):
+                return None
+            whole = (size, times) if step == times > 1 else (times, size)
+            dims = (*range(n), n + (step == 1), *range(n + 2, len(t) + 1))
+            v = self.add(BroadcastInDim((*t[:n], *whole, *t[n + 1 :]), dims), v)
+            v = self.add(Reshape((*t[:n], shape[p], *t[n + 1 :])), v)
+        y = self.product(x, axes, v)
+        if y is None:
+            return None
+        at, stops = self.place(p, len(shape), axes), list(y.type.shape)
+        starts, steps = [0] * len(stops), [1] * len(stops)
+        starts[at], stops[at], steps[at] = start, op.stop[p], step
+        return self.add(Slice(tuple(starts), tuple(stops), tuple(steps)), y)
+
+    def reshaped(self, x: Atom, shape: Dims, axes: Paired, v: Atom) -> Atom | None:
+        """Weights that lose axes of size 1, or one of whose axes is split."""
+        old = x.type.shape
+        to, places = {}, iter(enumerate(old))
+        for n, size in enumerate(shape):  # the axis of x that each is
+            to[n] = next((m for m, k in places if k == size or k != 1), -1)
+            if to[n] < 0 or old[to[n]] != size:
+                return self.split(x, shape, axes, v)
+        if any(k != 1 for _, k in places):
+            return None
+        over, v_over, beside, v_beside = axes
+        inner = tuple(to[n] for n in over), v_over, tuple(to[n] for n in beside), v_beside
+        y = self.product(x, inner, v)
+        lost = [m for m in range(len(old)) if m not in to.values()]
+        if y is None:
+            return None
+        gone = {self.place(m, len(old), inner) for m in lost}
+        return self.add(Reshape(tuple(k for n, k in enumerate(y.type.shape) if n not in gone)), y)
+
+    def split(self, x: Atom, shape: Dims, axes: Paired, v: Atom) -> Atom | None:
+        """Weights one of whose axes is several, of which values may have some: they are repeated."""
+        old, over, v_over, beside, v_beside = x.type.shape, *axes
+        more = len(shape) - len(old)
+        p = next((n for n, k in enumerate(old) if k != shape[n]), -1)
+        group = range(p, p + more + 1)
+        if more < 1 or p < 0 or (*old[:p], *shape[p : p + more + 1], *old[p + 1 :]) != shape:
+            return None
+        if math.prod(shape[n] for n in group) != old[p] or over[0] in group:
+            return None
+        back = {n: n if n < p else p if n in group else n - more for n in range(len(shape))}
+        mine = [n for n in group if n in beside]
+        rest = [n for n in beside if n not in group]
+        if mine:
+            own = [v_beside[beside.index(n)] for n in mine]
+            others = [n for n in range(v.type.ndim) if n not in own]
+            v = self.add(Transpose((*own, *others)), v)
+            sizes, left = tuple(shape[n] for n in group), v.type.shape[len(own) :]
+            dims = (*(n - p for n in mine), *range(len(group), len(group) + len(left)))
+            v = self.add(BroadcastInDim((*sizes, *left), dims), v)
+            v = self.add(Reshape((old[p], *left)), v)
+            there = {n: 1 + others.index(n) for n in others}
+            v_over = tuple(there[n] for n in v_over)
+            v_rest = tuple(there[v_beside[beside.index(n)]] for n in rest)
+            inner = (back[over[0]],), v_over, (p, *(back[n] for n in rest)), (0, *v_rest)
+        else:
+            inner = (back[over[0]],), v_over, tuple(back[n] for n in beside), v_beside
+        y = self.product(x, inner, v)
+        if y is None:
+            return None
+        at = self.place(p, len(old), inner)
+        sizes = tuple(shape[n] for n in group)
+        y = self.add(Reshape((*y.type.shape[:at], *sizes, *y.type.shape[at + 1 :])), y)
+        # its axes now: of each axis of the weights, then those of v alone
+        free = [n for n in range(len(old)) if n not in (*inner[0], *inner[2])]
+        ahead = [each for m in (*inner[2], *free) for each in back if back[each] == m]
+        wanted = [*beside, *(n for n in range(len(shape)) if n not in (*over, *beside))]
+        order = (*(ahead.index(n) for n in wanted), *range(len(ahead), y.type.ndim))
+        return self.add(Transpose(order), y)
+
+
+def products_of_parts(
+    graph: Graph, weights: Set[Atom], whole: Set[Var]
+) -> tuple[Graph, dict[Var, list[Var]]]:
+    """The graph in which products of weights that are sums and parts of others are work on products of
+    these; and these products, of each product but the `whole` ones.
+    """
+    makers: dict[Atom, Eqn] = {v: e for e in graph.eqns for v in e.outs}
+    eqns, found = list[Eqn](), dict[Var, list[Var]]()
+    for e in graph.eqns:
+        sides = [n for n, a in enumerate(e.inputs) if a in weights]
+        if isinstance(e.op, DotGeneral) and len(sides) == 1 and e.outs[0] not in whole:
+            some = Parts(makers, weights, e, sides[0])
+            if some.run():
+                eqns += some.eqns
+                found[e.outs[0]] = some.leaves
+                continue
+        eqns.append(e)
+    if not found:
+        return graph, found
+    graph = without_dead_code(replace(graph, eqns=tuple(eqns)))
+    live = {v for e in graph.eqns for v in e.outs}
+    return graph, {y: [v for v in leaves if v in live] for y, leaves in found.items()}

@@ -238,6 +238,23 @@ def dropped_and_biased(q: Any, k: Any, v: Any, key: Any, bias: Any) -> Any:
     return np.where(bernoulli(key, 0.9, w.shape), w, 0) @ v
 
 
+def sunk(q: Any, k: Any, v: Any, sink: Any) -> Any:
+    """A logit of each head takes weight and gives nothing: all of it, where a query sees no key."""
+    s = scores(q, k)
+    s, sink = np.where(seen(s, 2), s, -np.inf), sink[:, None, None]
+    top = np.maximum(s.max(-1, keepdims=True), sink)
+    e = np.exp(s - top)
+    return e / (e.sum(-1, keepdims=True) + np.exp(sink - top)) @ v
+
+
+def quiet(q: Any, k: Any, v: Any) -> Any:
+    """One is added to the sum, with the maximum taken out."""
+    s = scores(q, k)
+    top = np.maximum(s.max(-1, keepdims=True), 0)
+    e = np.exp(s - top)
+    return (e @ v) / (np.exp(-top) + e.sum(-1, keepdims=True))
+
+
 SCORES: Final[dict[str, tuple[Attention, Callable[[Shape, Shape], tuple[Shape, ...]]]]] = {
     "causal": (masked(0), lambda q, k: ()),
     "causal, a low number": (masked(0, None, -1e9), lambda q, k: ()),
@@ -255,9 +272,134 @@ SCORES: Final[dict[str, tuple[Attention, Callable[[Shape, Shape], tuple[Shape, .
     "bias of all heads": (causal_biased, lambda q, k: ((q[2], k[2]),)),
     "dropout": (dropped, lambda q, k: ((2,),)),
     "dropout and bias": (dropped_and_biased, lambda q, k: ((2,), (q[1], q[2], k[2]))),
+    "sink": (sunk, lambda q, k: (q[1:2],)),
+    "quiet": (quiet, lambda q, k: ()),
     "padding": (padded, lambda q, k: ((k[0], k[2]),)),
     "documents": (documents, lambda q, k: ((k[0], k[2]),)),
 }
+
+# -------- Sinks in other words: a logit of each head, of queries and keys in four axes.
+
+
+def joined(after: bool, s: Any, sink: Any) -> tuple[Any, Any]:
+    """Scores and logits in one array, and where the scores are."""
+    more = np.broadcast_to(sink, (*s.shape[:-1], 1))
+    if after:
+        return np.concatenate([s, more], -1), np.s_[..., :-1]
+    return np.concatenate([more, s], -1), np.s_[..., 1:]
+
+
+def weights_joined(s: Any, sink: Any) -> Any:
+    every, where = joined(True, s, sink)
+    return softmax(every)[where]
+
+
+def weights_joined_first(s: Any, sink: Any) -> Any:
+    every, where = joined(False, s, sink)
+    every = every.astype(np.float32) if s.dtype != np.float64 else every
+    return np.exp(every - logsumexp(every, axis=-1, keepdims=True))[where].astype(s.dtype)
+
+
+def weights_padded(s: Any, sink: Any) -> Any:
+    """A logit of 0."""
+    return softmax(np.pad(s, [(0, 0)] * 3 + [(0, 1)]))[..., :-1]
+
+
+def weights_less_logaddexp(s: Any, sink: Any) -> Any:
+    return np.exp(s - np.logaddexp(logsumexp(s, axis=-1, keepdims=True), sink))
+
+
+def weights_raised(s: Any, sink: Any) -> Any:
+    e = np.exp(s)
+    return e / (np.exp(sink) + e.sum(-1, keepdims=True))
+
+
+def weights_of_one_more(s: Any, sink: Any) -> Any:
+    e = np.exp(s)
+    return e / (1 + e.sum(-1, keepdims=True))
+
+
+SINKS: Final = (
+    weights_joined, weights_joined_first, weights_padded, weights_less_logaddexp, weights_raised,
+    weights_of_one_more,
+)  # fmt: skip
+
+
+def with_weights(weights: Callable[[Any, Any], Any]) -> Attention:
+    def attention(q: Any, k: Any, v: Any, sink: Any) -> Any:
+        return weights(scores(q, k), sink[:, None, None]) @ v
+
+    return attention
+
+
+# -------- Weights that are sums and parts of several, each times a number of its heads.
+
+
+def differing(q: Any, k: Any, v: Any) -> Any:
+    """The difference of two softmaxes, one times a number of each head."""
+    by = np.linspace(0.2, 0.8, q.shape[1]).astype(q.dtype)[:, None, None]
+    return (softmax(scores(q, k)) - by * softmax(scores(k, q))) @ v
+
+
+def differing_pairs(q: Any, k: Any, v: Any) -> Any:
+    """Of pairs of heads beside one another."""
+    w = softmax(np.where(seen(scores(q, k)), scores(q, k), -np.inf))
+    w = w.reshape(w.shape[0], w.shape[1] // 2, 2, *w.shape[2:])
+    return (w[:, :, 0] - w[:, :, 1] * 0.8).astype(q.dtype) @ v[:, : w.shape[1]]
+
+
+def differing_halves(q: Any, k: Any, v: Any) -> Any:
+    w, n = softmax(scores(q, k)), q.shape[1] // 2
+    return np.einsum("bhqk,bkhd->bqhd", w[:, :n] - 0.5 * w[:, n:], np.swapaxes(v[:, :n], 1, 2))
+
+
+def differing_in_turns(q: Any, k: Any, v: Any) -> Any:
+    w = softmax(scores(q, k))
+    w = np.swapaxes(w[:, ::2] - 0.5 * w[:, 1::2], -1, -2)
+    return np.einsum("bhkq,bhkd->bhqd", w, v[:, ::2])
+
+
+def weighed_heads(q: Any, k: Any, v: Any) -> Any:
+    by = np.linspace(0.2, 0.8, q.shape[1])[:, None, None]
+    return (softmax(scores(q, k)) * by.astype(q.dtype)) @ v
+
+
+def of_one_of_two(q: Any, k: Any, v: Any) -> Any:
+    """Of queries that have an axis more, of which the weights lose one."""
+    q = np.stack([q, 2 * q], 2)
+    w = softmax(np.einsum("bhcqd,bhkd->bhcqk", q, k) * scale(q))
+    return (w[:, :, 0] - 0.3 * w[:, :, 1]) @ v
+
+
+PARTS: Final = (
+    differing, differing_pairs, differing_halves, differing_in_turns, weighed_heads, of_one_of_two,
+)  # fmt: skip
+
+# -------- Weights that are multiplied by a mask, and divided by the sum of what is left.
+
+
+def times_bools(e: Any) -> Any:
+    return e * seen(e)
+
+
+def times_less_bools(e: Any) -> Any:
+    place = np.arange if e.dtype == np.float64 else gnp.arange
+    hidden = place(e.shape[-1]) > place(e.shape[-2])[:, None]
+    return e * (1.0 - hidden.astype(e.dtype)).astype(e.dtype)
+
+
+FACTORS: Final = times_bools, times_less_bools
+
+
+def with_factor(factor: Callable[[Any], Any]) -> Attention:
+    def attention(q: Any, k: Any, v: Any) -> Any:
+        s = scores(q, k)
+        e = factor(np.exp(s - s.max(-1, keepdims=True)))
+        return e / e.sum(-1, keepdims=True) @ v
+
+    attention.__name__ = factor.__name__
+    return attention
+
 
 # -------- Causal masks in other words: whatever shows where keys are seen is the band that it is.
 
@@ -392,6 +534,8 @@ FEW: Final[dict[str, tuple[Attention, Shape, Shape, str]]] = {
     "no key is seen": (masked(3), (1, 2, 5, 64), (1, 2, 300, 64), ""),
     "a low number": (masked(3, None, -3e4), (1, 2, 5, 64), (1, 2, 300, 64), ""),
     "other lengths": (padded, (2, 2, 1, 64), (2, 2, 300, 64), "padding"),
+    "sink": (sunk, (2, 4, 3, 64), (2, 4, 300, 64), "sink"),
+    "one more": (quiet, (2, 2, 1, 64), (2, 2, 300, 64), "quiet"),
     "bias, narrow": (biased, (1, 2, 20, 24), (1, 2, 300, 24), "bias of each head"),
     "wide": (plain, (1, 2, 12, 256), (1, 2, 100, 256), ""),
     "many shares": (masked(-2000), (1, 1, 3, 64), (1, 1, 2500, 64), ""),
@@ -414,7 +558,7 @@ DERIVED: Final[dict[str, tuple[Attention, Shape, Shape]]] = {
 
 # and of these scores with what they are made of
 DERIVED_SCORES: Final = (
-    "soft cap", "soft cap, a low number", "warm", "alibi", "documents", "bias", "bias of each head",
+    "soft cap", "soft cap, a low number", "warm", "alibi", "documents", "sink", "quiet", "bias", "bias of each head",
     "bias of all heads", "dropout", "dropout and bias",
 )  # fmt: skip
 

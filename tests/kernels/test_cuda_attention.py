@@ -157,6 +157,33 @@ def checked_back(function: Attention, xs: Any, kind: str, wanted: Any = (0, 1, 2
     judge_slopes(found, exactly(slopes(function, wanted), *xs), made.slope_bound)
 
 
+WIDTHS = {
+    "plain": (plain, 24, 64), "narrower": (plain, 192, 128), "wider": (masked(0), 64, 128),
+    "bias": (biased, 64, 128), "far narrower": (masked(0), 72, 8),
+}  # fmt: skip
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("name", WIDTHS)
+def test_values_of_another_width(name: str) -> None:
+    """As keys, of which tensor maps fill the rest of the tiles."""
+    (function, width, other), rng, shape = WIDTHS[name], np.random.default_rng(4), (2, 2, 150)
+    xs = [rng.standard_normal((*shape, n)).astype(BF16) for n in (width, width, other)]
+    xs += [rng.standard_normal((2, 150, 150)).astype(BF16)] if function is biased else []
+    checked(function, xs, "wgmma bf16")
+    checked_back(function, xs, "wgmma bf16", tuple(range(len(xs))))
+
+
+@pytest.mark.parametrize("dtype", [BF16, F32])
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+def test_values_of_another_width_where_no_kernel_has_them(arch: str, dtype: Any) -> None:
+    xs = [np.zeros((2, 150, n), dtype) for n in (64, 64, 128)]
+    with expecting(arch):
+        found = kernels(slopes(plain), *xs, arch=arch)
+    attends = any(kernel.kind.startswith("attention") for kernel, _ in found)
+    assert attends == (arch == "sm_90a" and dtype == BF16)
+
+
 @pytest.mark.exhaustive("kind", table="slopes of attention")
 @pytest.mark.parametrize("kind", FORWARD)
 @pytest.mark.parametrize("name", DERIVED)
@@ -321,6 +348,23 @@ def test_a_captured_mask_is_a_band_behind_a_checkpoint(arch: str) -> None:
         return {told(s.text()) for s in sources if s.kernel.kind.startswith("attention")}
 
     assert codes(lambda *xs: ge2.checkpoint(captured)(*xs)) == codes(captured)
+
+
+def test_weights_times_captured_ones_are_in_a_band() -> None:
+    def attention(q: Any, k: Any, v: Any) -> Any:
+        e = np.exp(scores(q, k))
+        e = e * np.tri(*e.shape[-2:]).astype(e.dtype)
+        return e / e.sum(-1, keepdims=True) @ v
+
+    x = np.zeros((2, 4, 256, 64), BF16)
+    with expecting("sm_90a"), config.using(executor="c", check=False):
+        entry = ge2.jit(attention).trace(x, x, x).entry
+        known = iotas(entry.graph, entry.captured)
+        made = compile_graph(entry.graph, device=OfflineDevice(limits_of("sm_90a")), iotas=known)
+    (op,) = (e.op for e in made.program.graph.eqns if e.op.name.startswith("fused_"))
+    found = scores_of(form_of(op.plain))
+    assert (found.band.low, found.band.high, found.is_simple) == (0, None, True)
+    checked(attention, drawn(np.random.default_rng(3), (2, 72, 32), (2, 72, 32), F32), "mma f32")
 
 
 @pytest.mark.parametrize("back", [False, True])

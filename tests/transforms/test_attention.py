@@ -17,7 +17,7 @@ from ge2.base.arrays import has_tensor_cores
 from ge2.base.config import config
 from ge2.compile import rewrites as rewrite
 from ge2.compile.rewrites import attention
-from ge2.ir import Graph, verify
+from ge2.ir import Graph, verify, without_dead_code
 from ge2.ops.attention.ops import recognised
 from ge2.passes.context import NOTHING, Context
 from ge2.passes.simplify import inline
@@ -26,8 +26,11 @@ from ge2.trace import tidy
 from tests.kernels.attention_cases import (
     BF16,
     DECODED,
+    FACTORS,
     LAYOUTS,
+    PARTS,
     SCORES,
+    SINKS,
     SPELLINGS,
     Attention,
     drawn,
@@ -39,6 +42,8 @@ from tests.kernels.attention_cases import (
     scores,
     seen,
     softmax,
+    with_factor,
+    with_weights,
 )
 from tests.passes.graphs import names
 
@@ -144,6 +149,83 @@ def test_equal_layers_are_decided_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(asked) == 4  # forward and backward, of different operands and of equal ones
 
 
+@pytest.mark.parametrize("dtype", [BF16, np.float32], ids=str)
+@pytest.mark.parametrize("weights", SINKS, ids=lambda f: f.__name__)
+def test_a_sink_however_it_is_written(weights: Callable[[Any, Any], Any], dtype: Any) -> None:
+    function, xs = with_weights(weights), [*arguments("plain", dtype), np.array([1, -2], dtype)]
+    graph = without_dead_code(verify(recognised(graph_of(function, *xs), GPU)))
+    assert names(graph).count("attention") == 1
+    assert not {"exp", "concatenate", "pad", "reduce_max"} & {*names(graph)}
+    slopes = ge2.value_and_grad(loss(function), (0, 1, 2, 3))
+    used, (y, *found) = evaluated(slopes, *xs)
+    assert {"attention_saving", "attention_backward"} <= {*used}
+    with config.using(executor="reference"):
+        wanted, derived = exactly(slopes, *xs)
+    near(y, wanted)
+    for a, b in zip(found[: 4 if dtype == np.float32 else 3], derived, strict=False):
+        near(a, b) if b.any() else np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("dtype", [BF16, np.float32], ids=str)
+@pytest.mark.parametrize("function", [*PARTS, *map(with_factor, FACTORS)], ids=lambda f: f.__name__)
+def test_weights_made_of_softmax(function: Attention, dtype: Any) -> None:
+    rng, shape = np.random.default_rng(0), (2, 4, 9, 64)
+    xs = drawn(rng, shape, shape, dtype)
+    graph = without_dead_code(verify(recognised(graph_of(function, *xs), GPU)))
+    assert names(graph).count("attention") == 1 + (function.__name__ == "differing")
+    assert not {"exp", "reduce_sum", "dot_general"} & {*names(graph)}
+    slopes = ge2.grad(loss(function), (0, 1, 2))
+    _, (y,) = evaluated(function, *xs)
+    used, found = evaluated(slopes, *xs)
+    assert {"attention_saving", "attention_backward"} <= {*used}
+    with config.using(executor="reference"):
+        wanted, derived = exactly(function, *xs), exactly(slopes, *xs)
+    near(y, wanted)
+    for a, b in zip(found, derived, strict=True):
+        near(a, b)
+
+
+def half_a_softmax(q: Any, k: Any, v: Any) -> Any:
+    """One part is no softmax: one product stays one."""
+    s = scores(q, k)
+    return (softmax(s) + np.tanh(s)) @ v
+
+
+def weighed_keys(q: Any, k: Any, v: Any) -> Any:
+    return (softmax(scores(q, k)) - k[..., None, :, 0] * softmax(scores(k, q))) @ v
+
+
+def test_parts_without_a_kernel_are_one_product() -> None:
+    """Types that a kernel may have, of rows that none reads."""
+    rng = np.random.default_rng(0)
+    xs = [rng.standard_normal((9, 6)).astype(BF16)[:, :5].copy() for _ in range(3)]
+
+    def differing(q: Any, k: Any, v: Any) -> Any:
+        return (softmax(q @ k.T) - 0.5 * softmax(k @ q.T)) @ v
+
+    graph = attention(graph_of(differing, *xs), Context(H200))
+    assert names(graph).count("dot_general") == 3
+
+
+def sink_of_scores(q: Any, k: Any, v: Any) -> Any:
+    """What is added to the sum is of the scores."""
+    e = np.exp(scores(q, k))
+    return e / (e.sum(-1, keepdims=True) + np.exp(scores(q, k))[..., :1]) @ v
+
+
+def sink_less_another_shift(q: Any, k: Any, v: Any) -> Any:
+    s = scores(q, k)
+    e = np.exp(s - s.max(-1, keepdims=True))
+    return e / (e.sum(-1, keepdims=True) + np.exp(-s.min(-1, keepdims=True))) @ v
+
+
+def sink_read_too(q: Any, k: Any, v: Any) -> Any:
+    """The weight of what is joined to scores is used."""
+    s = scores(q, k)
+    w = softmax(np.concatenate([s, s[..., :1] * 0], -1))
+    return w[..., :-1] @ v + w[..., -1:]
+
+
 def weights_too(q: Any, k: Any, v: Any) -> Any:
     w = softmax(scores(q, k))
     return w @ v, w
@@ -191,6 +273,11 @@ def added_rows(q: Any, k: Any, v: Any) -> Any:
         two_sums,
         held_scores,
         held_sum,
+        half_a_softmax,
+        weighed_keys,
+        sink_of_scores,
+        sink_less_another_shift,
+        sink_read_too,
         over_queries,
         another_shift,
         weights_weighed,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from heapq import heappop, heappush
 from typing import Final, final
 
@@ -11,17 +11,17 @@ import numpy as np
 
 from ge2.base.arrays import BOOL, FLOAT32, FLOAT64, FLOATS, INT64
 from ge2.base.record import record
-from ge2.ir import ArrayType, Atom, Dims, Eqn, Graph, Literal, Op, Var, applied, renamed
+from ge2.ir import Atom, Dims, Eqn, Literal, Op, Var
 from ge2.ops.dot import DotGeneral
 from ge2.ops.elementwise import (
     ADD,
-    AND,
     DIV,
     EQ,
     EXP,
-    LE,
     LOG,
+    LOGADDEXP,
     MUL,
+    NEG,
     RECIPROCAL,
     SUB,
     WHERE,
@@ -29,7 +29,7 @@ from ge2.ops.elementwise import (
 )
 from ge2.ops.pointlike import Pointlike, Pointwise
 from ge2.ops.reduce import Reduce, ReduceSum
-from ge2.ops.shape import BroadcastInDim, Iota, Reshape, StopGradient, Transpose
+from ge2.ops.shape import BroadcastInDim, Reshape, StopGradient, Transpose
 
 # -------- Facts about what is made of scores along the axis of keys, by abstract interpretation.
 # People write softmax in many ways. So no pattern is looked for: each value that depends on a
@@ -39,6 +39,7 @@ from ge2.ops.shape import BroadcastInDim, Iota, Reshape, StopGradient, Transpose
 # attention.
 
 
+VIEWS: Final = (Reshape, Transpose, BroadcastInDim)
 REPEATED: Final = -1  # an axis of size 1, or along which a value repeats
 FEATURE: Final = -2  # an axis that the values v have, and scores do not
 
@@ -51,22 +52,49 @@ FEATURE: Final = -2  # an axis that the values v have, and scores do not
 #   part        weights times v            mean      soft times v: attention
 #   empty       sum == 0                   guarded   sum, or another number where it is 0
 #   log_guarded log(guarded)               dropped   soft, some set to 0, times a number: dropout
+#   weight      exp(sink - shift), alike along the keys: added to a sum, it takes weight and gives nothing
 Tokens = frozenset[tuple[str, Atom]]
+ALIKE: Final = ("row", "weight")
+
+
+@final
+@record
+class Sink:
+    """A logit beside the scores of each query, or its exponential if it is `raised`; and the axis of
+    the scores that each of its axes is.
+    """
+
+    value: Atom
+    dims: Dims
+    raised: bool = False
+
+
+def number_of(sink: Sink) -> float:
+    """The logit of a sink that is a number."""
+    number = float(sink.value.value)  # type: ignore[union-attr,arg-type]
+    return float(np.log(number)) if sink.raised else number
 
 
 @final
 @record
 class Fact:
-    """A value's kind, the axis of the scores that each of its axes is, and what it is made of."""
+    """A value's kind, the axis of the scores that each of its axes is, and what it is made of. A row
+    may be a sink less the shift; a sum, and what is made of it, may have a sink in it.
+    """
 
     kind: str
     dims: Dims
     scores: Var | None = None
     shift: Tokens = frozenset()
+    sink: Sink | None = None
 
     def of(self, kind: str, dims: Dims | None = None) -> Fact:
         """Another kind made of the same scores."""
-        return Fact(kind, self.dims if dims is None else dims, self.scores, self.shift)
+        return Fact(kind, self.dims if dims is None else dims, self.scores, self.shift, self.sink)
+
+    def over(self, kind: str, total: Fact) -> Fact:
+        """Another kind, over a sum."""
+        return Fact(kind, self.dims, self.scores, self.shift, total.sink)
 
     def beside(self, other: Fact) -> bool:
         """True if it is made of the same scores, less the same shift."""
@@ -83,9 +111,10 @@ class Along:
     """
 
     def __init__(
-        self, eqns: Sequence[Eqn], readers: Mapping[Atom, Sequence[int]], dot: Eqn, key: int
-    ) -> None:
-        self.given, self.readers, self.dot, self.key = eqns, readers, dot, key
+        self, eqns: Sequence[Eqn], readers: Mapping[Atom, Sequence[int]],
+        makers: Mapping[Atom, int], dot: Eqn, key: int,
+    ) -> None:  # fmt: skip
+        self.given, self.readers, self.makers, self.dot, self.key = eqns, readers, makers, dot, key
         (scores,) = dot.outs
         dims = tuple(REPEATED if n == 1 else a for a, n in enumerate(scores.type.shape))
         self.facts: dict[Atom, Fact] = {scores: Fact("scores", dims, scores)}
@@ -119,14 +148,14 @@ class Along:
         if len(eqn.outs) != 1:
             return None
         op, known = eqn.op, [self.facts.get(a) for a in eqn.inputs]
-        if isinstance(op, Reshape | Transpose | BroadcastInDim):
+        if isinstance(op, VIEWS):
             return self.view(eqn, op, known[0])
         if isinstance(op, Reduce):
             return self.reduced(op, known[0])
         if isinstance(op, DotGeneral):
             return self.product(eqn, op, known)
         if isinstance(op, StopGradient):  # what is alike along the keys drops out, and so does this
-            return known[0] if known[0] is not None and known[0].kind == "row" else None
+            return known[0] if known[0] is not None and known[0].kind in ALIKE else None
         if isinstance(op, Pointlike) and isinstance(op.lowering, Pointwise):
             return self.elementwise(eqn, op, known)
         return None
@@ -157,6 +186,12 @@ class Along:
     def root(self, a: Atom) -> Atom:
         """The value of which another is a view, or that in another dtype."""
         return self.roots.get(a, a)
+
+    @property
+    def sink(self) -> Sink | None:
+        """The logit of what takes weight and gives nothing, of the result."""
+        assert self.result is not None
+        return self.facts[self.result].sink
 
     def has_more_axes(self, scores: Var) -> bool:
         """True if scores have an axis that the product lacks, as x[:, None] + (k @ q)[None] has rows
@@ -195,7 +230,7 @@ class Along:
         sums = isinstance(op, ReduceSum) and x.kind == "weights"
         if sums and gone == {self.key} and len(op.axes) == 1:
             return x.of("sum", dims)
-        if self.key in dims or (x.kind != "row" and self.key not in gone):
+        if self.key in dims or (x.kind not in ALIKE and self.key not in gone):
             return None
         return Fact("row", dims)
 
@@ -235,7 +270,13 @@ class Along:
             return Fact("scores", found[0], out) if len(set(found)) == 1 else None
         if (found_ := self.special(eqn, op, known, kinds)) is not None:
             return found_
-        rows = ("row", "sum", "log_sum", "inverse", "empty", "guarded", "log_guarded")
+        row = self.row(eqn, known)
+        return None if row is None else self.of_sink(eqn, op, known, row)
+
+    def row(self, eqn: Eqn, known: Sequence[Fact | None]) -> Fact | None:
+        """What is alike along the keys, made of such."""
+        out = eqn.outs[0]
+        rows = (*ALIKE, "sum", "log_sum", "inverse", "empty", "guarded", "log_guarded")
         if any(f is not None and f.kind not in rows for f in known):
             return None
         facts = [f for f in known if f is not None and f.dims]
@@ -249,6 +290,52 @@ class Along:
         if any(f.dims != dims for f in facts) or self.key in dims:
             return None
         return Fact("row", dims)
+
+    def of_sink(self, eqn: Eqn, op: Op, known: Sequence[Fact | None], row: Fact) -> Fact:
+        """A row, which may be a sink less a shift, or the exponential of such."""
+        x, y, b = known[0], known[-1], eqn.inputs[-1]
+        if op is EXP and x is not None and x.sink is not None and x.kind == "row":
+            return replace(x, kind="weight")
+        if y is None or y.kind != "row" or not (op is NEG or (op is SUB and x is None)):
+            return row
+        a = eqn.inputs[0] if op is SUB else Literal.of(b.type.dtype.type(0))
+        sink = self.sink_of(a, row.dims)
+        return replace(row, shift=frozenset([("-", self.root(b))]), sink=sink)
+
+    def sink_of(self, a: Atom, dims: Dims, raised: bool = False) -> Sink | None:
+        """An array, or a literal in any shape, as a sink; kernels read no other number."""
+        number = a
+        while (n := self.makers.get(number)) is not None and isinstance(self.given[n].op, VIEWS):
+            (number,) = self.given[n].inputs
+        if isinstance(number, Literal):
+            return Sink(number, (), raised)
+        return Sink(a, dims, raised) if a.type.shape else None
+
+    def with_sink(self, eqn: Eqn, known: Sequence[Fact | None], raised: bool) -> Fact | None:
+        """A sum of weights and the weight of a sink; or the logarithm of one and a sink."""
+        kind = "sum" if raised else "log_sum"
+        n = next((n for n, f in enumerate(known) if f is not None and f.kind == kind), None)
+        if n is None or self.row(eqn, known) is None:
+            return None
+        x, y, b = known[n], known[1 - n], eqn.inputs[1 - n]
+        if x is None or x.sink is not None:
+            return None
+        if raised and y is not None and y.kind == "weight" and y.shift == x.shift:
+            return replace(x, sink=y.sink)
+        if y is not None or x.shift or (raised and not self.is_positive(b)):
+            return None
+        sink = self.sink_of(b, x.dims, raised)
+        return None if sink is None else replace(x, sink=sink)
+
+    def is_positive(self, a: Atom) -> bool:
+        """True of an exponential, or a number, that no sum of weights is less than."""
+        while (n := self.makers.get(a)) is not None:
+            if self.given[n].op is EXP:
+                return True
+            if not isinstance(self.given[n].op, VIEWS):
+                return False
+            (a,) = self.given[n].inputs
+        return isinstance(a, Literal) and float(a.value) > 0  # type: ignore[arg-type]
 
     def converted(self, eqn: Eqn, op: ConvertElementType, x: Fact | None) -> Fact | None:
         (a,), (out,) = eqn.inputs, eqn.outs
@@ -272,6 +359,8 @@ class Along:
             return x.of(logs[x.kind]) if x is not None and x.kind in logs else None
         if op is SUB:
             return self.less(eqn, known[0], known[1], "-")
+        if op in (ADD, LOGADDEXP) and (sunk := self.with_sink(eqn, known, op is ADD)) is not None:
+            return sunk
         if op is ADD:
             return self.less(eqn, known[0], known[1], "+") or self.less(
                 eqn, known[1], known[0], "+", swapped=True
@@ -296,17 +385,17 @@ class Along:
         if x.kind in ("log_sum", "log_guarded") and sign == "+":
             token = ("-", self.root(b))
             if token in x.shift and (y is None or not self.has_keys(y)):
-                return Fact(x.kind, x.dims, x.scores, x.shift - {token})
+                return replace(x, shift=x.shift - {token})
             return None
         if x.kind not in ("scores", "shifted"):
             return None
         if y is None:
             if b.type.shape or x.kind == "scores":
                 return None
-        elif y.kind not in ("row", "log_sum", "sum") or not self.repeats(x, y):
+        elif y.kind not in (*ALIKE, "log_sum", "sum") or not self.repeats(x, y):
             return None
         elif y.kind == "log_sum" and sign == "-" and x.beside(y) and self.alike(x, y):
-            return x.of("log_soft")
+            return x.over("log_soft", y)
         token = sign, self.root(b)
         if token in x.shift:  # twice the same: what was less it once is no longer known
             return None
@@ -326,10 +415,10 @@ class Along:
             return None
         wanted = "sum" if op is DIV else "inverse"
         if y is not None and y.kind == wanted and x.beside(y) and self.alike(x, y):
-            return x.of("soft" if x.kind == "weights" else "mean")
+            return x.over("soft" if x.kind == "weights" else "mean", y)
         if x.kind == "part" or (y is None and b.type.shape):
             return None
-        if y is not None and (y.kind not in ("row", "sum") or not self.repeats(x, y)):
+        if y is not None and (y.kind not in (*ALIKE, "sum") or not self.repeats(x, y)):
             return None
         token = "*" if op is MUL else "/", self.root(b)
         if token in x.shift:
@@ -501,56 +590,3 @@ def distances_of(x: np.ndarray) -> Distances | None:
     whole = (first + row * rows[:, None] + column * columns).astype(x.dtype)
     alike = np.array_equal(whole.view(np.uint8), np.ascontiguousarray(x).view(np.uint8))
     return Distances(first, row, column) if alike else None
-
-
-# what may be known of an array: a band that a mask is, distances, the number that it is everywhere
-Given = Band | Distances | Literal
-
-
-def equations(known: Given, t: ArrayType) -> tuple[Eqn, ...]:
-    """The equations of what is known of an array of a type; the last makes it."""
-    shape, eqns = t.shape[-2:], list[Eqn]()
-    made = partial(applied, eqns)
-    if isinstance(known, Literal):
-        made(BroadcastInDim(t.shape, ()), known)
-        return tuple(eqns)
-    i, j = made(Iota(shape, 0, INT32)), made(Iota(shape, 1, INT32))
-    y = distances(known, i, j, made) if isinstance(known, Distances) else mask(known, i, j, t, made)
-    y = made(ConvertElementType(t.dtype), y) if y.type.dtype != t.dtype else y
-    if t.shape != shape:
-        made(Reshape(t.shape), y)
-    return tuple(eqns)
-
-
-Made = Callable[..., Var]
-
-
-def distances(known: Distances, i: Var, j: Var, made: Made) -> Var:
-    row, column, first = (Literal.of(np.int32(n)) for n in (known.row, known.column, known.first))
-    return made(ADD, made(ADD, made(MUL, i, row), made(MUL, j, column)), first)
-
-
-def mask(band: Band, i: Var, j: Var, t: ArrayType, made: Made) -> Var:
-    parts = list[Var]()
-    if band.low is not None:
-        parts.append(made(LE, made(ADD, j, Literal.of(np.int32(band.low))), i))
-    if band.high is not None:
-        parts.append(made(LE, i, made(ADD, j, Literal.of(np.int32(band.high)))))
-    seen = parts[0] if len(parts) == 1 else made(AND, *parts)
-    if band.fill is None:
-        return seen
-    number, fill = (Literal.of(t.dtype.type(n)) for n in (band.seen, band.fill))
-    return made(WHERE, seen, number, fill)
-
-
-def with_known(graph: Graph, known: Mapping[int, Given]) -> Graph:
-    """The graph without the inputs of which it is known what they are, which it computes."""
-    env: dict[Atom, Atom] = {}
-    eqns = list[Eqn]()
-    for n, given in known.items():
-        made = equations(given, graph.inputs[n].type)
-        eqns += made
-        env[graph.inputs[n]] = made[-1].outs[0]
-    eqns += [renamed(env, e) for e in graph.eqns]
-    inputs = tuple(v for n, v in enumerate(graph.inputs) if n not in known)
-    return Graph(inputs, tuple(eqns), tuple(env.get(a, a) for a in graph.outputs))

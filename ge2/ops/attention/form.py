@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Final, final
 
@@ -11,17 +11,16 @@ import numpy as np
 
 from ge2.base.arrays import BOOL, FLOAT32, FLOATS, HALF
 from ge2.base.record import record
-from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Op, Var
-from ge2.ops.attention import Along, reshaped
+from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Op, Var, applied
+from ge2.ops.attention import ALIKE, VIEWS, Along, Sink, reshaped
 from ge2.ops.dot import DotGeneral
 from ge2.ops.elementwise import ADD, DIV, EXP, MUL, SUB, WHERE, ConvertElementType
 from ge2.ops.pointlike import Pointlike, Pointwise
 from ge2.ops.random import RandomBits
-from ge2.ops.shape import BroadcastInDim, Iota, Reshape, Transpose
+from ge2.ops.shape import Iota, Reshape, Transpose
 
 FAINT: Final = -9e3  # scores so low are masks: what has them is not seen beside others
 MILD: Final = -(2.0**14)  # and none need be lower
-VIEWS: Final = (Reshape, Transpose, BroadcastInDim)
 
 
 @final
@@ -42,7 +41,8 @@ class Form:
     `key` counts keys. `scores` is made of it by `between`, in order; `dims` says which axis of the
     product each of its axes is. `values` is the product of weights and values; `weights` are the
     axes of its weights, and `result` those of what `after` makes of it, the result. Dropout makes
-    these weights of `soft`, which add up to 1, by `dropping`, in order.
+    these weights of `soft`, which add up to 1, by `dropping`, in order. A `sink` takes weight, too; it
+    is made of `sunk`, if it is no literal.
     """
 
     plain: Graph
@@ -62,6 +62,8 @@ class Form:
     read: Chain
     soft: Var | None = None
     dropping: tuple[Eqn, ...] = ()
+    sink: Sink | None = None
+    sunk: Chain | None = None
 
     @property
     def product(self) -> Var:
@@ -131,6 +133,15 @@ def starts_of(graph: Graph) -> set[Var]:
     return found
 
 
+def made_of(graph: Graph, starts: Iterable[Atom]) -> set[Atom]:
+    """What is made of values, and not by products."""
+    found = set(starts)
+    for e in graph.eqns:
+        if not isinstance(e.op, DotGeneral) and not found.isdisjoint(e.inputs):
+            found.update(e.outs)
+    return found
+
+
 @final
 class Finder:
     """The equation that makes each value of a graph, and those that read it."""
@@ -174,7 +185,7 @@ class Finder:
             for key in range(start, start + len(axes)):
                 if dot.outs[0].type.shape[key] == 1:
                     continue
-                along = Along(self.graph.eqns, self.readers, dot, key)
+                along = Along(self.graph.eqns, self.readers, self.makers, dot, key)
                 result = along.run()
                 if result is not None:
                     return self.built(along, result, 1 - side)
@@ -288,6 +299,18 @@ class Finder:
             (a,) = eqn.inputs
         return tuple(reversed(found))
 
+    def sunk(self, sink: Sink) -> Chain | None:
+        """What a sink is made of; None if it is a number."""
+        if not isinstance(sink.value, Var):
+            return None
+        found = self.chain(sink.value, scaled=False)
+        if not sink.raised:
+            return found
+        raised = self.graph.eqns[self.makers[found.base]]
+        assert raised.op is EXP
+        before = self.chain(raised.inputs[0], scaled=False)
+        return Chain(before.base, (*before.eqns, raised, *found.eqns))
+
     def chain(self, operand: Atom, scaled: bool = True) -> Chain:
         """An operand, from the last value before what a kernel does as it reads: views, casts that
         widen, and scalings, if scores can be scaled in its place.
@@ -395,8 +418,11 @@ class Builder:
         tail: tuple[Eqn, ...], inner: set[int], end: Var, weights: Dims, result: Dims,
         soft: Var | None, dropping: tuple[Eqn, ...],
     ) -> Form:  # fmt: skip
-        makers = self.finder.makers
-        parts = [e for c in self.chains for e in c.eqns] + list(between) + list(dropping)
+        makers, sink = self.finder.makers, self.along.sink
+        sunk = None if sink is None else self.finder.sunk(sink)
+        chains = (*self.chains, *([sunk] if sunk is not None else []))
+        parts = [e for c in chains for e in c.eqns] + list(between) + list(dropping)
+        parts += self.rows(inner)
         numbers = inner | {makers[e.outs[0]] for e in parts if e.outs[0] in makers}
         eqns = tuple(self.finder.graph.eqns[n] for n in sorted(numbers))
         made = {v for e in eqns for v in e.outs}
@@ -408,8 +434,19 @@ class Builder:
         along, (queries, keys, values) = self.along, self.chains
         return Form(
             plain, along.dot, query, along.key, scores, along.facts[scores].dims, between, product,
-            side, weights, tail, result, queries, keys, values, soft, dropping,
+            side, weights, tail, result, queries, keys, values, soft, dropping, sink, sunk,
         )  # fmt: skip
+
+    def rows(self, inner: set[int]) -> list[Eqn]:
+        """The equations of what is alike along the keys and cheaper made than read."""
+        found: dict[Atom, Eqn] = {}
+        for n in sorted(inner):
+            e = self.finder.graph.eqns[n]
+            fact = self.along.facts.get(e.outs[0])
+            for a in e.inputs if fact is not None and fact.kind in ALIKE else ():
+                if a not in self.along.facts:
+                    self.collect(a, found)
+        return [*found.values()]
 
 
 def adds_axes(eqn: Eqn) -> bool:
@@ -490,6 +527,31 @@ def two_valued(makers: Mapping[Atom, Eqn], a: Atom) -> TwoValued | None:
     with np.errstate(all="ignore"):  # as the program's own arithmetic, where it runs
         seen, hidden = (rounded(f(number, y) if n else f(y, number)) for y in both)
     return replace(of, seen=float(seen), hidden=float(hidden))
+
+
+def masks_chosen(graph: Graph, scores: Set[Atom]) -> Graph:
+    """The graph in which weights made of scores are 0 where a mask is, in place of their products with 1
+    and 0.
+
+    Weights of 0 are scores of -inf. What NumPy has of a row whose every seen weight is too small for
+    its type, as when the maximum is of a key that the mask hides, is 0 / 0; attention has their mean.
+    """
+    raised = made_of(graph, [v for e in graph.eqns if e.op is EXP for v in e.outs if v in scores])
+    makers: dict[Atom, Eqn] = {v: e for e in graph.eqns for v in e.outs}
+    eqns = list[Eqn]()
+    for e in graph.eqns:
+        sides = [n for n, a in enumerate(e.inputs) if a in raised] if e.op is MUL else []
+        two = two_valued(makers, e.inputs[1 - sides[0]]) if len(sides) == 1 else None
+        if two is None or {two.seen, two.hidden} != {0, 1}:
+            eqns.append(e)
+            continue
+        mask, x = two.mask, e.inputs[sides[0]]
+        for view in two.views:
+            mask = applied(eqns, view.op, mask, source=view.source)
+        nothing = Literal.of(x.type.dtype.type(0))
+        inputs = (mask, x, nothing) if two.seen else (mask, nothing, x)
+        eqns.append(Eqn(WHERE, inputs, e.outs, e.source))
+    return replace(graph, eqns=tuple(eqns)) if len(eqns) else graph
 
 
 def is_literal(a: Atom) -> bool:

@@ -18,18 +18,24 @@ from ge2.ir import (
     Eqn,
     Flags,
     Graph,
+    Literal,
+    Op,
     Var,
+    applied,
     is_traced,
     read,
+    rename,
+    renamed,
     without_dead_code,
 )
-from ge2.ops.attention import FEATURE, REPEATED, reshaped
-from ge2.ops.attention.form import VIEWS, Chain, Form, is_scaling
+from ge2.ops.attention import FEATURE, REPEATED, VIEWS, number_of, reshaped
+from ge2.ops.attention.form import Chain, Form, is_scaling
 from ge2.ops.dot import DotGeneral
-from ge2.ops.elementwise import ConvertElementType
+from ge2.ops.elementwise import ADD, MAX, ConvertElementType
 from ge2.ops.graphs.control import whole
 from ge2.ops.pointlike import Pointlike, Pointwise
-from ge2.ops.shape import BroadcastInDim, Iota, Reshape, Transpose
+from ge2.ops.reduce import ReduceMax, ReduceSum
+from ge2.ops.shape import BroadcastInDim, Concatenate, Iota, Pad, Reshape, Slice, Transpose
 
 # -------- Graphs of attention by rule: with the logarithms of its sums, and its derivative by
 # these.
@@ -95,13 +101,52 @@ def saving(form: Form, derive: Derive) -> Graph:
             graph, [products(form, *pair[:2]), *(env[v] for v in inputs_of(form))]
         )
         at = form.dims.index(form.key)
-        high = scores.fold_max((at,))
+        high, dims = scores.fold_max((at,)), without(form.dims, form.key)
+        if form.sink is not None:
+            sink = beside_sums(form, sink_of(form, env, derive))
+            high = MAX(high, spread(form, sink, high.shape, dims))
         kept = tuple(a for a in range(scores.ndim) if a != at)
         total = (scores - high.spread(scores.shape, kept)).pointwise("exp").fold_sum((at,))
+        total, high = (as_sums(form, x, dims) for x in (total, high))
+        if form.sink is not None:
+            total = total + (sink - high).pointwise("exp")
         logs = total.pointwise("log") + high
-        return env[form.plain.outputs[0]], as_sums(form, logs, without(form.dims, form.key))
+        return env[form.plain.outputs[0]], logs
 
     return derive.trace(forward, types_of(form))
+
+
+def sink_of(form: Form, given: Mapping[Any, Any], derive: Derive) -> Any:
+    """The logit of the sink, in the type of scores: a number, or an array in its own axes."""
+    assert form.sink is not None
+    if form.sunk is None:
+        return scores_dtype(form).type(number_of(form.sink))
+    (x,) = derive.run(operand(form.sunk, derive), [given[form.sunk.base]])
+    return x.cast(scores_dtype(form))
+
+
+def beside_sums(form: Form, sink: Any) -> Any:
+    """A sink in the shape of the sums."""
+    assert form.sink is not None
+    if is_traced(sink):
+        return as_sums(form, sink, form.sink.dims)
+    return BroadcastInDim(form.sums, ())(sink)
+
+
+def of_sink(
+    form: Form, given: Sequence[Any], logs: Any, rows: Any, derive: Derive
+) -> list[tuple[Var, Any]]:
+    """The cotangent of what a sink is made of. Of its weight P, which gives nothing, that of the logit is
+    -P D, where D is the sum of the result times its cotangent.
+    """
+    if form.sunk is None:
+        return []
+    env, base = dict(zip(form.plain.inputs, given, strict=True)), form.sunk.base
+    x = sink_of(form, env, derive)
+    assert form.sink is not None
+    logs, rows = (spread(form, y, x.shape, form.sink.dims) for y in (logs, rows))
+    ct = -((x - logs).pointwise("exp") * rows).cast(base.type.dtype)
+    return [(base, pull(operand(form.sunk, derive), (True,), derive, env[base], ct)[0])]
 
 
 def inputs_of(form: Form) -> tuple[Var, ...]:
@@ -311,9 +356,9 @@ def backward(form: Form, wanted: Flags, derive: Derive) -> Graph:
         )
         cts = of_operands(form, some, ct_product)
         pairs = zip(inputs_of(form), flags, strict=True)
-        return gathered(
-            form, wanted, derive, given, cts, zip((v for v, w in pairs if w), rest, strict=True)
-        )
+        more = [*zip((v for v, w in pairs if w), rest, strict=True)]
+        more += of_sink(form, given, logs, rows, derive)
+        return gathered(form, wanted, derive, given, cts, more)
 
     (y,) = form.plain.outputs
     return derive.trace(pulled, [*types_of(form), sums_type(form), y.type, y.type])
@@ -328,6 +373,128 @@ def arranged(x: Any, dims: Dims, shape: Dims, wanted: Dims) -> Any:
     alone = iter(a for a, d in enumerate(dims) if d == REPEATED)
     order = tuple(next(alone) if d == REPEATED else dims.index(d) for d in wanted)
     return x.reorder(order).reshaped(shape)
+
+
+# -------- A logit that is joined to the scores, which a sum of weights has in it: each apart.
+
+
+@final
+class Apart:
+    """A graph, with what is made of scores and one logit more along an axis made of both apart, too.
+
+    `joined`: the arrays of both; `parts`: of each value made of such the axis, and its parts.
+    """
+
+    def __init__(self, graph: Graph, starts: Iterable[Atom], whole: set[Atom]) -> None:
+        self.eqns, self.makers = list[Eqn](), dict[Atom, Eqn]()
+        self.parts: dict[Atom, tuple[int, tuple[Atom, Atom]]] = {}
+        self.joined, env = set[Atom](), dict[Var, Atom]()
+        scores = set(starts)  # and what is made of them but by products
+        for e in graph.eqns:
+            e = renamed(env, e)
+            self.eqns.append(e)
+            self.makers.update((v, e) for v in e.outs)
+            if scores.isdisjoint(e.inputs) or isinstance(e.op, DotGeneral) or len(e.outs) != 1:
+                continue
+            (out,) = e.outs
+            scores.add(out)
+            if isinstance(e.op, Concatenate) and out not in whole:
+                self.join(e, e.op.axis)
+            elif isinstance(e.op, Pad) and out not in whole:
+                self.pad(e, e.op)
+            elif not self.parts.keys().isdisjoint(e.inputs):
+                env[out] = self.made(e, out)
+                scores.add(env[out])
+        self.graph = Graph(graph.inputs, tuple(self.eqns), rename(env, graph.outputs), graph.consts)
+
+    def join(self, e: Eqn, axis: int) -> None:
+        sizes = [a.type.shape[axis] for a in e.inputs]
+        if len(sizes) == 2 and min(sizes) == 1 < max(sizes):
+            self.parts[e.outs[0]] = axis, (e.inputs[0], e.inputs[1])
+            self.joined.add(e.outs[0])
+
+    def pad(self, e: Eqn, op: Pad) -> None:
+        (x,), long = (
+            e.inputs,
+            [a for a, n in enumerate(zip(op.low, op.high, strict=True)) if any(n)],
+        )
+        if len(long) != 1 or any(op.inner):
+            return
+        (axis,) = long
+        one = e.outs[0].type.with_shape(sized(x.type.shape, axis, 1))
+        if {op.low[axis], op.high[axis]} == {0, 1}:
+            number = Literal.of(one.dtype.type(0))
+            zero = applied(self.eqns, BroadcastInDim(one.shape, ()), number, source=e.source)
+            self.parts[e.outs[0]] = axis, (zero, x) if op.low[axis] else (x, zero)
+            self.joined.add(e.outs[0])
+
+    def made(self, e: Eqn, out: Atom) -> Atom:
+        """The result of an equation, of the parts of what it reads if it has no parts itself."""
+        op, known = e.op, [self.parts.get(a) for a in e.inputs]
+        ((axis, pair), *others) = (k for k in known if k is not None)
+        if any(other[0] != axis for other in others):
+            return out
+        if isinstance(op, Pointlike) and isinstance(op.lowering, Pointwise):
+            found = [
+                applied(
+                    self.eqns, op, *(self.part(a, axis, pair, n) for a in e.inputs), source=e.source
+                )
+                for n in (0, 1)
+            ]
+            self.parts[out] = axis, (found[0], found[1])
+        elif isinstance(op, Transpose):
+            turned = [applied(self.eqns, op, a, source=e.source) for a in pair]
+            self.parts[out] = op.order.index(axis), (turned[0], turned[1])
+        elif isinstance(op, ReduceMax | ReduceSum) and op.axes == (axis,):
+            shape, both = out.type.shape, MAX if isinstance(op, ReduceMax) else ADD
+            sums = [
+                applied(
+                    self.eqns, Reshape(shape) if a.type.shape[axis] == 1 else op, a, source=e.source
+                )
+                for a in pair
+            ]
+            return applied(self.eqns, both, *sums, source=e.source)
+        elif isinstance(op, Slice):
+            first = 0
+            for a in pair:
+                n = a.type.shape[axis]
+                whole = a.type.shape == out.type.shape and set(op.step) == {1}
+                if whole and (op.start[axis], op.stop[axis]) == (first, first + n):
+                    return a
+                first += n
+        return out
+
+    def part(self, a: Atom, axis: int, pair: tuple[Atom, Atom], n: int) -> Atom:
+        """The part of an operand that is beside one of these."""
+        if a in self.parts or not a.type.shape:
+            return self.parts[a][1][n] if a in self.parts else a
+        size = pair[n].type.shape[axis]
+        made, shape = self.makers.get(a), sized(a.type.shape, axis, size)
+        if made is not None and isinstance(made.op, BroadcastInDim) and axis not in made.op.dims:
+            op: Op = BroadcastInDim(shape, made.op.dims)
+            return applied(self.eqns, op, *made.inputs, source=made.source)
+        first = n * pair[0].type.shape[axis]
+        start = sized((0,) * len(shape), axis, first)
+        op = Slice(start, tuple(map(sum, zip(start, shape, strict=True))), (1,) * len(shape))
+        return applied(self.eqns, op, a)
+
+
+def sized(shape: Dims, axis: int, n: int) -> Dims:
+    return (*shape[:axis], n, *shape[axis + 1 :])
+
+
+def logits_apart(graph: Graph, starts: Iterable[Atom]) -> Graph:
+    """The graph without arrays of scores and a logit more along an axis, where nothing needs them whole."""
+    whole = set[Atom]()
+    while True:
+        some = Apart(graph, starts, whole)
+        if not some.joined:
+            return graph
+        found = without_dead_code(some.graph)
+        left = some.joined.intersection(v for e in found.eqns for v in e.outs)
+        if not left:
+            return found
+        whole |= left
 
 
 # -------- The derivative of scores element by element, as a kernel has it for a block at a time.
@@ -421,116 +588,3 @@ class Elementwise:
         env[start] = product
         (scores,) = self.graph.outputs
         return wide(self.value(scores, self.form.dims, env))
-
-
-def derivative(
-    form: Form, graph: Graph, wanted: Flags, derive: Derive
-) -> tuple[Graph, Reads] | None:
-    """(products, what else scores are made of, cotangents of scores) -> cotangents of the products
-    and of the inputs that are read, which are wanted, repeated to the shape of the products; and
-    those reads. All is elementwise and in the type of scores. None if scores of `graph` are not.
-    """
-    work = Elementwise(form, graph)
-    (scores,), others = graph.outputs, inputs_of(form)
-    if not work.visited(scores, form.dims, set()):
-        return None
-    full = form.product.type.with_dtype(scores_dtype(form))
-    asked = {v for v, w in zip(others, wanted, strict=True) if w}
-    reads = [r for r in work.reads if r[0] in asked]
-    types = [full.with_dtype(accumulator(v.type.dtype)) for v, _ in work.reads]
-    scored = derive.trace(lambda product, *xs: [work.scores(product, xs)], [full, *types])
-    flags = (True, *(v in asked for v, _ in work.reads))
-    pulled = whole(*derive.vjp(scored, flags))
-
-    def slopes(product: Any, *xs: Any) -> Sequence[Any]:
-        env = dict(zip(others, xs, strict=False))
-        some = [wide(spread_over(form, env[v], dims)) for v, dims in work.reads]
-        return derive.run(pulled, [product, *some, xs[-1]])
-
-    found = derive.trace(slopes, [full, *(v.type for v in others), full])
-    numbers = form.plain.inputs
-    return without_dead_code(found), tuple((numbers.index(v), dims, 1) for v, dims in reads)
-
-
-def spread_over(form: Form, x: Any, dims: Dims) -> Any:
-    """A value whose axes are these of the products, repeated to their shape."""
-    mine = [a for a, d in enumerate(dims) if d != REPEATED]
-    order = sorted(range(len(mine)), key=lambda i: dims[mine[i]])
-    x = x.reshaped(tuple(x.shape[a] for a in mine)).reorder(tuple(order))
-    return x.spread(form.product.type.shape, tuple(sorted(dims[a] for a in mine)))
-
-
-# ------------------------------------------------------------------------- what a kernel adds up
-# The cotangents of a read over the axes that it lacks: over all keys, or all queries, and what is of
-# each query and key over batches.
-
-
-def way(form: Form, read: Read) -> str:
-    """Along what the cotangents of a read are left by a kernel: "rows", "keys" or "both"."""
-    _, dims, _ = read
-    if form.key not in dims:
-        return "rows"
-    return "both" if form.row in dims else "keys"
-
-
-def in_parts(form: Form, read: Read, wanted: int) -> Read:
-    """A read of each query and key, added up in about so many parts of the batches that share it; their
-    outermost axis is cut into equal ones, or not at all.
-    """
-    n, dims, _ = read
-    size = form.product.type.shape[shared] if (shared := outermost(form, read)) is not None else 1
-    wanted = min(wanted, size)
-    found = next(p for p in range(wanted, size + 1) if size % p == 0)
-    return n, dims, found if found <= 4 * wanted else 1
-
-
-def outermost(form: Form, read: Read) -> int | None:
-    """The first long axis of the products' batches that a read lacks."""
-    shape = form.product.type.shape
-    return next((a for a in form.batch if a not in read[1] and shape[a] > 1), None)
-
-
-def folded_type(form: Form, read: Read) -> ArrayType:
-    """The type of what a kernel leaves of the cotangents of a read: parts, batches, then the others."""
-    shape, (n, dims, parts) = form.product.type.shape, read
-    how = way(form, read)
-    if how == "both":
-        batch = (shape[a] if a in dims else 1 for a in form.batch)
-        whole = *batch, shape[form.row], shape[form.key]
-        dtype = form.plain.inputs[n].type.dtype
-        return ArrayType(whole, dtype) if parts == 1 else ArrayType((parts, *whole), FLOAT32)
-    last = form.row if how == "rows" else form.key
-    return ArrayType((*(shape[a] for a in form.batch), shape[last]), scores_dtype(form))
-
-
-def folded(form: Form, read: Read, ct: Any) -> Any:
-    """The part of cotangents, which have the shape of the products, that a kernel leaves."""
-    how, (_, dims, parts) = way(form, read), read
-    kept = {"rows": (form.row,), "keys": (form.key,), "both": (form.row, form.key)}[how]
-    batch = form.batch if how != "both" else tuple(a for a in form.batch if a in dims)
-    left, rank = (*batch, *kept), form.rank
-    if parts > 1:
-        cut, shape = outermost(form, read), form.product.type.shape
-        assert cut is not None
-        ct = ct.reshaped((*shape[:cut], parts, shape[cut] // parts, *shape[cut + 1 :]))
-        left, rank = (cut, *(a + (a > cut) for a in left)), rank + 1
-    over = tuple(a for a in range(rank) if a not in left)
-    return moved(ct, over, left, rank, folded_type(form, read))
-
-
-def moved(x: Any, over: Dims, wanted: Dims, rank: int, to: ArrayType) -> Any:
-    """A value of which some axes are summed, with the others in an order, as a type has it."""
-    x = x.fold_sum(over) if over else x
-    left = [a for a in range(rank) if a not in over]
-    return x.reorder(tuple(left.index(a) for a in wanted)).reshaped(to.shape).cast(to.dtype)
-
-
-def settled(form: Form, read: Read, x: Any) -> Any:
-    """The cotangent of an input, of what a kernel left of it."""
-    how, (n, dims, parts) = way(form, read), read
-    t = form.plain.inputs[n].type
-    kept = {"rows": (form.row,), "keys": (form.key,), "both": (form.row, form.key)}[how]
-    axes = (*form.batch, *kept)
-    over = tuple(i for i, a in enumerate(axes) if a not in dims)
-    mine = tuple(axes.index(d) for d in dims if d != REPEATED)
-    return moved(x.fold_sum((0,)) if parts > 1 else x, over, mine, len(axes), t)

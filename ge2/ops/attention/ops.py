@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import lru_cache
 from typing import Final, final
 
@@ -13,7 +12,6 @@ from ge2.base.config import config
 from ge2.base.detect import toolchain
 from ge2.base.record import record
 from ge2.ir import (
-    ArrayType,
     Atom,
     Axes,
     Batched,
@@ -29,13 +27,12 @@ from ge2.ir import (
     Values,
     Var,
     anew,
-    applied,
     rename,
 )
 from ge2.ops.attention import FEATURE, graphs
-from ge2.ops.attention.form import Chain, Finder, Form, starts_of
+from ge2.ops.attention.form import Chain, Finder, Form, made_of, masks_chosen, starts_of
 from ge2.ops.attention.graphs import Reads
-from ge2.ops.dot import DotGeneral
+from ge2.ops.dot import DotGeneral, products_of_parts
 from ge2.ops.elementwise import EXP
 from ge2.ops.graphs.control import Call, OfGraph, filled, scattered
 from ge2.ops.shape import BroadcastInDim, Reshape, Transpose
@@ -48,6 +45,7 @@ Factors = list[tuple[int, int]]  # sizes and strides that make up an axis, the o
 WIDEST: Final = 256  # features of a head that kernels have tiles for
 TYPES: Final = frozenset((BFLOAT16, FLOAT16, FLOAT32, FLOAT64))  # that kernels multiply
 SUMS: Final = (4, 5)  # among the operands, those that are as the sums: they have no features
+SEVERAL_WIDTHS: Final = "queries and keys are of another width than values"
 MAPPED: Final = 3  # axes of batches, beside those of rows and features: a tensor map has five
 Strides = Sequence[Dims]
 
@@ -66,13 +64,20 @@ class Batch:
 @final
 @record
 class Tiling:
-    """`rows`: the strides of queries, keys, values, result and sums from row to row."""
+    """`rows`: the strides of queries, keys, values, result and sums from row to row. `width`: the features
+    of a head, the most if queries and keys have others than values and the result: then `widths` has both.
+    """
 
     queries: int
     keys: int
     width: int
     batches: tuple[Batch, ...]
     rows: Dims
+    widths: tuple[int, int] | None = None
+
+    def width_of(self, n: int) -> int:
+        """The features of operand n: those of queries and keys, and their cotangents, come first of three."""
+        return self.width if self.widths is None else self.widths[n not in (0, 1, 6, 7)]
 
     @property
     def columns(self) -> int:
@@ -92,7 +97,7 @@ class Tiling:
     def unaligned(self, bytes_: int, size: int) -> str:
         """The reason why rows of elements of a size are no multiples of so many bytes; "" if they are."""
         some = max(1, bytes_ // size)
-        if self.width % some:
+        if any(w % some for w in self.widths or (self.width,)):
             return f"heads are not a multiple of {some} features wide"
         apart = (*self.rows, *(s for b in self.batches for s in b.strides))
         lines = len(self.rows)
@@ -114,7 +119,11 @@ def refusal(form: Form) -> str:
         return "queries, keys, values and result are not of one half type, of float32 or of float64"
     strides = (*(c_order(c.base.type.shape) for c in form.chains), c_order(y.shape))
     found = tiling(form, strides)
-    return found if isinstance(found, str) else found.unaligned(4, y.dtype.itemsize)
+    if isinstance(found, str):
+        return found
+    if found.widths is not None and y.dtype not in HALF:
+        return SEVERAL_WIDTHS
+    return found.unaligned(4, y.dtype.itemsize)
 
 
 def tiling(
@@ -123,10 +132,12 @@ def tiling(
     sums: Strides = (),
     cotangents: Strides = (),
     results: Strides = (),
+    sink: Dims | None = None,
 ) -> Tiling | str:
     """The layouts of operands that have these strides; or the reason why no kernel reads them so.
     `sums`: of further arrays, which have the shape of the sums; `cotangents`: of those of queries, keys and
-    values for each batch and head; `results`: of more arrays that are as the result, which come last.
+    values for each batch and head; `results`: of more arrays that are as the result, which come last;
+    `sink`: of what a sink is made of, the last of what is as the sums.
     """
     dot, values, shape = form.dot.op, form.values.op, form.product.type.shape
     assert isinstance(dot, DotGeneral) and isinstance(values, DotGeneral)
@@ -138,19 +149,21 @@ def tiling(
     found = [dict(zip(a, p, strict=True)) for a, p in pairs]
     batch, row, key = form.batch, form.row, form.key
     lines = [dict(zip((*batch, row), split(form.sums, s), strict=True)) for s in sums]
+    if sink is not None and form.sink is not None and form.sunk is not None:
+        lines.append(dict(zip(form.sink.dims, factors(form.sunk, sink), strict=True)))
     order = row, key, key, row
     backs = []
     for line, s in zip(order, cotangents, strict=False):
         their = (*batch, line)
         back = split(tuple(shape[a] for a in their), s[:-1])
         backs.append(dict(zip(their, back, strict=True)))
-    if any(len(p) > 1 for f in found for a, p in f.items() if a in (*order, FEATURE)):
+    if any(len(p) > 1 for f in (*found, *lines) for a, p in f.items() if a in (*order, FEATURE)):
         return "its rows or features are several axes"
     widths = [f.get(FEATURE, []) for f in found]
     if any(len(w) != 1 or w[0][1] != 1 for w in widths):
         return "features are not side by side"
-    width = widths[0][0][0]
-    if width > WIDEST or any(w[0][0] != width for w in widths):
+    own, others = (tuple({w[0][0] for w in some}) for some in (widths[:2], widths[2:]))
+    if len(own) > 1 or len(others) > 1 or (width := max(own + others)) > WIDEST:
         return f"heads are more than {WIDEST} features wide, or of several widths"
     everything = (*found[:4], *lines, *backs, *found[4:])
     batches = merged(
@@ -164,7 +177,8 @@ def tiling(
     rows += tuple(step(f.get(row, [])) for f in lines)
     rows += tuple(step(f.get(a, [])) for f, a in zip(backs, order, strict=False))
     rows += tuple(step(f.get(row, [])) for f in found[4:])
-    return Tiling(shape[row], shape[key], width, tuple(batches), rows)
+    both = None if own == others else (own[0], others[0])
+    return Tiling(shape[row], shape[key], width, tuple(batches), rows, both)
 
 
 def split(shape: Dims, strides: Dims) -> list[Factors]:
@@ -198,80 +212,6 @@ def product_axes(form: Form) -> tuple[Dims, Dims, Dims]:
     for mine, theirs in pairs:
         axes[mine] = form.weights[theirs]
     return found[0], found[1], tuple(axes)
-
-
-def lacks_heads(form: Form) -> bool:
-    """True if an operand has no axis of some heads, as keys that an einsum has heads share: what a step
-    of the derivative has for each head would have to be summed.
-    """
-    shape, axes = form.product.type.shape, product_axes(form)
-    return any(a not in each for each in axes for a in form.batch if shape[a] > 1)
-
-
-def with_heads(form: Form) -> Graph:
-    """The graph of attention in which keys and values are repeated for the heads that share them, in place
-    of products that have these heads free, as einsums over groups write them.
-    """
-    _, *others = product_axes(form)
-    keys, values = (tuple(a for a in form.batch if a not in axes) for axes in others)
-    queries = product_axes(form)[0]
-    made: dict[int, list[Eqn]] = {}
-    for eqn, side, axes in (
-        (form.dot, form.query, tuple(queries.index(a) for a in keys)),
-        (form.values, form.side, tuple(form.weights.index(a) for a in values)),
-    ):
-        made[id(eqn)] = repeated(eqn, side, axes) if axes else [eqn]
-    plain = form.plain
-    eqns = tuple(each for e in plain.eqns for each in made.get(id(e), [e]))
-    return Graph(plain.inputs, eqns, plain.outputs)
-
-
-def repeated(dot: Eqn, side: int, axes: Dims) -> list[Eqn]:
-    """A product whose operand on the other side is repeated along these free axes, as batches."""
-    op, eqns = dot.op, list[Eqn]()
-    assert isinstance(op, DotGeneral)
-    mine, other = dot.inputs[side].type, dot.inputs[1 - side]
-    n = len(axes)
-    shape = *(mine.shape[a] for a in axes), *other.type.shape
-    spread = applied(
-        eqns, BroadcastInDim(shape, tuple(range(n, len(shape)))), other, source=dot.source
-    )
-    mine_beside, mine_over = (*op.beside[side], *axes), op.contract[side]
-    beside = (*(a + n for a in op.beside[1 - side]), *range(n))
-    over = tuple(a + n for a in op.contract[1 - side])
-    if side:
-        whole = replace(op, beside=(beside, mine_beside), contract=(over, mine_over))
-        y = applied(eqns, whole, spread, dot.inputs[1], source=dot.source)
-    else:
-        whole = replace(op, beside=(mine_beside, beside), contract=(mine_over, over))
-        y = applied(eqns, whole, dot.inputs[0], spread, source=dot.source)
-    labels = [
-        axis_labels(o, [x.type for x in xs], side, n if o is whole else 0)
-        for o, xs in ((op, dot.inputs), (whole, eqns[-1].inputs))
-    ]
-    order = tuple(labels[1].index(label) for label in labels[0])
-    return [*eqns[:-1], *turned(eqns[-1], y, order, dot)]
-
-
-def axis_labels(
-    op: DotGeneral, types: Sequence[ArrayType], side: int, added: int
-) -> list[tuple[int, int]]:
-    """Returns for each axis of a product's result the operand (0 or 1) and the axis of it that it comes
-    from; the first `added` axes of the operand that is not on `side` are not counted.
-    """
-    free = op.free(*types)
-    found = [(side, a) for a in op.beside[side]]
-    for which in (0, 1):
-        less = added if which != side else 0
-        found += [(which, a - less) for a in free[which]]
-    return found
-
-
-def turned(product: Eqn, y: Var, order: Dims, dot: Eqn) -> list[Eqn]:
-    """A product with its axes in an order, as the result of another."""
-    if order == tuple(range(len(order))):
-        return [replace(product, outs=dot.outs)]
-    return [product, Eqn(Transpose(order), (y,), dot.outs, dot.source)]
 
 
 def factors(chain: Chain, strides: Dims) -> list[Factors]:
@@ -506,13 +446,34 @@ def has_attention(graph: Graph, calls: tuple[type[GraphOp], ...] = ()) -> bool:
     )
 
 
-def recognised(graph: Graph, wanted: frozenset[str]) -> Graph:
+def recognised(graph: Graph, wanted: frozenset[str], apart: bool = True) -> Graph:
     """The graph with each attention in it as one equation, where the last of it was, if one of the
-    targets may have a kernel of it.
+    targets may have a kernel of it. `apart`: weights may be sums and parts of those of several.
     """
     if not possible(graph):
         return graph
-    given, graph = graph, with_rows(graph)
+    given, starts = graph, starts_of(graph)
+    graph = graphs.logits_apart(graph, starts)
+    graph = masks_chosen(graph, made_of(graph, starts))
+    weights, whole = made_of(graph, starts), set[Var]()
+    while True:  # without parts of which some are no attention
+        some, parts = products_of_parts(graph, weights if apart else set(), whole)
+        eqns, made, gone = parts_recognised(with_rows(some), wanted)
+        if not made:
+            return given
+        found = {v for n in gone for v in eqns[n].outs}
+        if not (left := {y for y, leaves in parts.items() if not found.issuperset(leaves)}):
+            break
+        whole |= left
+    kept = (made.get(e.outs[0]) if n in gone else e for n, e in enumerate(eqns))
+    eqns = tuple(e for e in kept if e is not None)
+    return Graph(graph.inputs, eqns, graph.outputs, graph.consts)
+
+
+def parts_recognised(
+    graph: Graph, wanted: frozenset[str]
+) -> tuple[tuple[Eqn, ...], dict[Var, Eqn], set[int]]:
+    """The equations of a graph, those that each attention is, by its result, and the numbers of all in them."""
     gone: set[int] = set()
     made: dict[Var, Eqn] = {}
     for form, numbers, inputs in Finder(graph).forms():
@@ -522,15 +483,7 @@ def recognised(graph: Graph, wanted: frozenset[str]) -> Graph:
             assert isinstance(y, Var)
             # the op's graph has names of its own
             made[y] = Eqn(Attention(renamed(form.plain)), inputs, (y,), form.dot.source)
-    if not made:
-        return given
-    eqns = list[Eqn]()
-    for n, e in enumerate(graph.eqns):
-        if n not in gone:
-            eqns.append(e)
-        elif e.outs[0] in made:
-            eqns.append(made[e.outs[0]])
-    return Graph(graph.inputs, tuple(eqns), graph.outputs, graph.consts)
+    return graph.eqns, made, gone
 
 
 def with_rows(graph: Graph) -> Graph:

@@ -9,15 +9,13 @@ from typing import Any, Final, final
 
 import numpy as np
 
-from ge2.base.arrays import BOOL, FLOAT16, FLOATS, INT64, INTEGERS
+from ge2.base.arrays import BOOL, FLOAT16, FLOAT32, FLOATS, INT64, INTEGERS
 from ge2.base.record import record
 from ge2.ir import (
     ArrayType,
     Atom,
-    Derive,
     Dims,
     Eqn,
-    Flags,
     Graph,
     Literal,
     Op,
@@ -27,11 +25,10 @@ from ge2.ir import (
     renamed,
     without_dead_code,
 )
-from ge2.ops.attention import FEATURE, INT32, REPEATED, Band, graphs
+from ge2.ops.attention import FEATURE, INT32, REPEATED, VIEWS, Band
 from ge2.ops.attention.form import (
     FAINT,
     MILD,
-    VIEWS,
     Form,
     TwoValued,
     faint,
@@ -40,7 +37,7 @@ from ge2.ops.attention.form import (
     two_valued,
     value_of,
 )
-from ge2.ops.attention.graphs import Reads, folded, folded_type, settled
+from ge2.ops.attention.graphs import Read, scores_dtype
 from ge2.ops.attention.ops import product_axes
 from ge2.ops.elementwise import (
     ADD,
@@ -503,64 +500,88 @@ def laid_out(form: Form) -> tuple[tuple[Dims, Dims, Dims], tuple[Dims, Dims, Dim
     return mine, theirs  # type: ignore[return-value]
 
 
-def core(form: Form, derive: Derive, slopes: Graph | None, reads: Reads) -> Graph:
-    """(inputs, logarithms of the sums, the sum of each query, cotangent of the result, that result)
-    -> cotangents of queries, keys and values for each batch and head, and what is left of those of
-    `reads`, which `slopes` has (graphs.py); without it scores are products times a number. The result
-    is there for a library, which makes the sums of queries of it itself.
-    """
-
-    def pulled(*xs: Any) -> Sequence[Any]:
-        *given, logs, rows, ct, _ = xs
-        s = graphs.slopes(form, derive, given, logs, rows, ct)
-        (ct_product,) = graphs.pull(
-            s.graph, (True, *(False for _ in s.more)), derive, s.product, *s.more, s.ct_scores
-        )
-        cts = graphs.of_operands(form, s, ct_product)
-        mine, theirs = laid_out(form)
-        trios = zip(cts, mine, core_shapes(form), theirs, strict=True)
-        found = [graphs.arranged(x, a, shape, b) for x, a, shape, b in trios]
-        if slopes is None:
-            return found
-        t = form.product.type
-        axes = tuple(REPEATED if n == 1 else a for a, n in enumerate(t.shape))
-        ct_scores = graphs.arranged(s.ct_scores, form.dims, t.shape, axes)
-        _, *more = derive.run(slopes, [s.product, *s.more, ct_scores])
-        return [*found, *(folded(form, r, x) for r, x in zip(reads, more, strict=True))]
-
-    (y,) = form.plain.outputs
-    sums = graphs.sums_type(form)
-    return derive.trace(pulled, [*graphs.types_of(form), sums, sums, y.type, y.type])
-
-
 def core_shapes(form: Form) -> tuple[Dims, Dims, Dims]:
     """The shapes of the cotangents of queries, keys and values for each batch and head."""
     shape = form.product.type.shape
-    width = form.values.inputs[1 - form.side].type.shape[product_axes(form)[2].index(FEATURE)]
+    axes = product_axes(form)
+    types = form.dot.inputs[1 - form.query].type, form.values.inputs[1 - form.side].type
+    own, width = (t.shape[a.index(FEATURE)] for t, a in zip(types, axes[1:], strict=True))
     batch = tuple(shape[a] for a in form.batch)
-    q, k = (*batch, shape[form.row], width), (*batch, shape[form.key], width)
-    return q, k, k
+    q, k = (*batch, shape[form.row], own), (*batch, shape[form.key], own)
+    return q, k, (*batch, shape[form.key], width)
 
 
-def around_core(form: Form, wanted: Flags, derive: Derive, reads: Reads) -> tuple[Graph, Graph]:
-    """(result, its cotangent) -> the sum of each query; and (inputs, results of the core) -> cotangents
-    of the wanted inputs.
+# ------------------------------------------------------------------------- what a kernel adds up
+# The cotangents of a read over the axes that it lacks: over all keys, or all queries, and what is of
+# each query and key over batches.
+
+
+def way(form: Form, read: Read) -> str:
+    """Along what the cotangents of a read are left by a kernel: "rows", "keys" or "both"."""
+    _, dims, _ = read
+    if form.key not in dims:
+        return "rows"
+    return "both" if form.row in dims else "keys"
+
+
+def in_parts(form: Form, read: Read, wanted: int) -> Read:
+    """A read of each query and key, added up in about so many parts of the batches that share it; their
+    outermost axis is cut into equal ones, or not at all.
     """
-    inputs = form.plain.inputs
+    n, dims, _ = read
+    size = form.product.type.shape[shared] if (shared := outermost(form, read)) is not None else 1
+    wanted = min(wanted, size)
+    found = next(p for p in range(wanted, size + 1) if size % p == 0)
+    return n, dims, found if found <= 4 * wanted else 1
 
-    def after(*xs: Any) -> Sequence[Any]:
-        given, (q, k, v, *more) = xs[: len(inputs)], xs[len(inputs) :]
-        mine, theirs = laid_out(form)
-        types = [*(form.dot.inputs[n].type for n in (form.query, 1 - form.query))]
-        types.append(form.values.inputs[1 - form.side].type)
-        each = zip((q, k, v), theirs, types, mine, strict=True)
-        cts = [graphs.arranged(x, a, t.shape, b) for x, a, t, b in each]
-        rest = [(inputs[r[0]], settled(form, r, x)) for r, x in zip(reads, more, strict=True)]
-        return graphs.gathered(form, wanted, derive, given, cts, rest)
 
-    (y,) = form.plain.outputs
-    half = form.queries.base.type.dtype
-    cts = [ArrayType(shape, half) for shape in core_shapes(form)]
-    cts += [folded_type(form, r) for r in reads]
-    before = derive.trace(lambda y, ct: [graphs.along_rows(form, y, ct)], [y.type, y.type])
-    return before, derive.trace(after, [*graphs.types_of(form), *cts])
+def outermost(form: Form, read: Read) -> int | None:
+    """The first long axis of the products' batches that a read lacks."""
+    shape = form.product.type.shape
+    return next((a for a in form.batch if a not in read[1] and shape[a] > 1), None)
+
+
+def folded_type(form: Form, read: Read) -> ArrayType:
+    """The type of what a kernel leaves of the cotangents of a read: parts, batches, then the others."""
+    shape, (n, dims, parts) = form.product.type.shape, read
+    how = way(form, read)
+    if how == "both":
+        batch = (shape[a] if a in dims else 1 for a in form.batch)
+        whole = *batch, shape[form.row], shape[form.key]
+        dtype = form.plain.inputs[n].type.dtype
+        return ArrayType(whole, dtype) if parts == 1 else ArrayType((parts, *whole), FLOAT32)
+    last = form.row if how == "rows" else form.key
+    return ArrayType((*(shape[a] for a in form.batch), shape[last]), scores_dtype(form))
+
+
+def folded(form: Form, read: Read, ct: Any) -> Any:
+    """The part of cotangents, which have the shape of the products, that a kernel leaves."""
+    how, (_, dims, parts) = way(form, read), read
+    kept = {"rows": (form.row,), "keys": (form.key,), "both": (form.row, form.key)}[how]
+    batch = form.batch if how != "both" else tuple(a for a in form.batch if a in dims)
+    left, rank = (*batch, *kept), form.rank
+    if parts > 1:
+        cut, shape = outermost(form, read), form.product.type.shape
+        assert cut is not None
+        ct = ct.reshaped((*shape[:cut], parts, shape[cut] // parts, *shape[cut + 1 :]))
+        left, rank = (cut, *(a + (a > cut) for a in left)), rank + 1
+    over = tuple(a for a in range(rank) if a not in left)
+    return moved(ct, over, left, rank, folded_type(form, read))
+
+
+def moved(x: Any, over: Dims, wanted: Dims, rank: int, to: ArrayType) -> Any:
+    """A value of which some axes are summed, with the others in an order, as a type has it."""
+    x = x.fold_sum(over) if over else x
+    left = [a for a in range(rank) if a not in over]
+    return x.reorder(tuple(left.index(a) for a in wanted)).reshaped(to.shape).cast(to.dtype)
+
+
+def settled(form: Form, read: Read, x: Any) -> Any:
+    """The cotangent of an input, of what a kernel left of it."""
+    how, (n, dims, parts) = way(form, read), read
+    t = form.plain.inputs[n].type
+    kept = {"rows": (form.row,), "keys": (form.key,), "both": (form.row, form.key)}[how]
+    axes = (*form.batch, *kept)
+    over = tuple(i for i, a in enumerate(axes) if a not in dims)
+    mine = tuple(axes.index(d) for d in dims if d != REPEATED)
+    return moved(x.fold_sum((0,)) if parts > 1 else x, over, mine, len(axes), t)

@@ -18,8 +18,8 @@ from ge2.choice.problem import Problem, described
 from ge2.codegen.layout import Moved, merged
 from ge2.codegen.text import ALONE, Argument, CKernel, Operand, Parameters, Sharing, Text
 from ge2.ir import ArrayType, Atom, Dims, Eqn, Graph, Literal, Var
-from ge2.ops.attention import REPEATED
-from ge2.ops.attention.form import VIEWS, Form
+from ge2.ops.attention import REPEATED, VIEWS
+from ge2.ops.attention.form import Form
 from ge2.ops.attention.graphs import Elementwise, inputs_of
 from ge2.ops.attention.scores import narrowed
 from ge2.ops.dot import DotGeneral

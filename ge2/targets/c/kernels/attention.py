@@ -12,9 +12,10 @@ from ge2.base.record import record
 from ge2.choice.problem import ONLY, Problem, Variant
 from ge2.codegen.text import ALONE, Argument, CKernel, Operand, Sharing, Text
 from ge2.ir import Eqn, Graph
+from ge2.ops.attention import number_of
 from ge2.ops.attention.form import Form
-from ge2.ops.attention.graphs import way
 from ge2.ops.attention.ops import (
+    SEVERAL_WIDTHS,
     FusedAttention,
     FusedBackward,
     Tiling,
@@ -23,7 +24,7 @@ from ge2.ops.attention.ops import (
     product_axes,
     tiling,
 )
-from ge2.ops.attention.scores import Scores, core_shapes, scores_of, without_band
+from ge2.ops.attention.scores import Scores, core_shapes, scores_of, way, without_band
 from ge2.ops.dot import DotGeneral
 from ge2.targets.c.emit import HELD, STORED, SUFFIX
 from ge2.targets.c.emit.statements import ORDER
@@ -81,6 +82,7 @@ class View:
     whole: ScoreStatements
     y: Rows | None = None
     logs: Rows | None = None
+    sink: str = ""
     ct: Rows | None = None
     sums: Rows | None = None
     dq: Rows | None = None
@@ -231,9 +233,13 @@ def refused(problem: Problem, caps: Caps | None) -> str:
         return "queries, keys, values and result are not of float32, or of float64"
     if form.soft is not None:
         return "it has dropout"
+    if form.sunk is not None and form.sunk.base.type.dtype != form.queries.base.type.dtype:
+        return "its sink is of another type"
     found = laid_out(form, problem)
     if isinstance(found, str):
         return found
+    if found.widths is not None:
+        return SEVERAL_WIDTHS
     if problem.settled and any(x.value for x in problem.arrays[0][: len(form.chains)]):
         return "an operand is a Python number"
     made = Writer(problem, 16, caps or Caps(1)).run()
@@ -250,14 +256,15 @@ def placed(problem: Problem) -> tuple[tuple[Operand, ...], tuple[Operand, ...]]:
 
 
 def arrays_of(form: Form, problem: Problem) -> list[Operand]:
-    """Queries, keys, values and the result; and logarithms; of a derivative the result's cotangent,
-    logarithms, sums, and the cotangents of the three.
+    """Queries, keys, values and the result; and logarithms, and what a sink is made of; of a derivative
+    the result's cotangent, logarithms, sums, and the cotangents of the three.
     """
     ins, outs = placed(problem)
     count = len(form.plain.inputs)
     bases = [ins[form.plain.inputs.index(c.base)] for c in form.chains]
     if isinstance(problem.op, FusedAttention):
-        return [*bases, *outs]
+        sink = [ins[form.plain.inputs.index(form.sunk.base)]] if form.sunk is not None else []
+        return [*bases, *outs, *sink]
     logs, rows, ct, _ = ins[count:]
     return [*bases, ct, logs, rows, *outs[:3]]
 
@@ -265,6 +272,7 @@ def arrays_of(form: Form, problem: Problem) -> list[Operand]:
 def laid_out(form: Form, problem: Problem) -> Tiling | str:
     """The layouts of operands; or the reason why no kernel reads them so."""
     op, strides = problem.op, [x.strides for x in arrays_of(form, problem)]
+    sink = strides.pop() if isinstance(op, FusedAttention) and form.sunk is not None else None
     sums = 2 if isinstance(op, FusedBackward) else len(strides) - 4
     if any(each[-1] != 1 for each in strides[4 + sums :]):
         return "features are not side by side"
@@ -285,7 +293,7 @@ def laid_out(form: Form, problem: Problem) -> Tiling | str:
         pairs = zip(outs[3:], problem.outs[3:], strict=True)
         if any(x.strides != c_order(t.shape) for x, t in pairs):
             return "a cotangent of what scores are made of is not in C order"
-    return tiling(form, strides[:4], strides[4 : 4 + sums], strides[4 + sums :])
+    return tiling(form, strides[:4], strides[4 : 4 + sums], strides[4 + sums :], sink=sink)
 
 
 @final
@@ -327,12 +335,14 @@ class Writer:
             (s.band.high, "key_at >= top + rows - 1 - ({})"),
         )
         inside = " && ".join(test.format(b) for b, test in bounds if b is not None)
-        of_both = ("ct", "logs", "sums", "dq", "dk", "dv") if back else ("y", "logs")
+        ahead = *("y", "logs")[: len(self.problem.outs)], "sink"
+        of_both = ("ct", "logs", "sums", "dq", "dk", "dv") if back else ahead
         names = ("q", "k", "v", *of_both)
         rows = {
             name: self.rows(i, name)
             for i, (name, _) in enumerate(zip(names, self.arrays, strict=False))
         }
+        sink = self.sink(rows.pop("sink", None)) if not back else ""
         lefts = self.lefts(slope) if back else ()
         totals = [f"{left.name}_total" for left in lefts if left.how == "rows"]
         itemsize = self.dtype.itemsize
@@ -348,7 +358,7 @@ class Writer:
             STORED[self.dtype], SUFFIX[self.dtype], LOWEST[self.dtype], n, n, t.width,
             self.sharing(back), places, first, low=s.band.low, high=s.band.high,
             branch=whole is not edge and bool(inside), inside=inside, edge=edge, whole=whole,
-            slope=slope, lefts=lefts,
+            slope=slope, lefts=lefts, sink=sink,
             partial=parts > 1, rows_sharing=self.rows_sharing(parts),
             clause=f" reduction(+ : {', '.join(totals)})" if totals else "", **rows,
         )  # fmt: skip
@@ -358,6 +368,14 @@ class Writer:
             kind, str(self.op.plain), tuple(arguments), (), 8 + len(s.edge.eqns),  # type: ignore[attr-defined]
             template=f"c/attention/{template}.c.jinja", view=view,
         )  # fmt: skip
+
+    def sink(self, array: Rows | None) -> str:
+        """The logit of the sink of query r of a block; "" if there is none."""
+        sink = self.form.sink
+        if sink is None or array is not None:
+            return f"({array.begin})[(top + r) * {array.step}]" if array is not None else ""
+        number = self.dtype.type(number_of(sink)), self.dtype
+        return self.head.add("sink", f"{HELD[self.dtype]} ", "constant", number)
 
     def parts(self) -> int:
         """The parts of a head's keys, and the memory of their sums."""

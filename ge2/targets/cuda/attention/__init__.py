@@ -154,41 +154,6 @@ def statements(graph: Graph, of: Written) -> Statements | str:
     return Writer(*found, of, ("t",), of.form.dims).run()
 
 
-def drop_statements(of: Written) -> Statements | str:
-    """The statements of dropout, by which weights are multiplied; or the reason why there are none."""
-    form, weights = of.form, of.form.values.inputs[of.form.side]
-    if form.soft is None:
-        return NOTHING
-    graph = Graph((form.soft, *inputs_of(form)), form.dropping, (weights,))
-    found = region_of(graph) if form.weights == tuple(sorted(form.weights)) else None
-    if found is None:
-        return "dropout is not elementwise work on the weights, in order"
-    return Writer(*found, of, ("t",), form.weights, "1").run()
-
-
-def slope_statements(graph: Graph, of: Written) -> Statements | str:
-    """The statements of the derivative of scores (ops/attention/graphs.py); or the reason why there
-    are none.
-    """
-    (*_, ct), outputs = graph.inputs, tuple(dict.fromkeys(graph.outputs))
-    made = tuple(v for v in outputs if v is not ct)
-    if any(not isinstance(v, Var) or v in graph.inputs for v in made):
-        return "a cotangent of what scores are made of is no elementwise work"
-    found = replace(NOTHING, result="slope")
-    if made:
-        region = region_of(Graph(graph.inputs, graph.eqns, made))
-        if region is None:
-            return "the derivative of scores is not elementwise work on the products"
-        axes = tuple(range(of.form.rank))
-        written = Writer(*region, of, ("t", "slope"), axes, "2").run()
-        if isinstance(written, str):
-            return written
-        found = written
-    names = dict(zip(made, (found.result, *found.more), strict=False))
-    first, *more = ("slope" if v is ct else names[v] for v in graph.outputs)
-    return replace(found, result=first, more=tuple(more))
-
-
 @final
 class Writer:
     """The statements of a region, of whose inputs the first, and one after those of scores, are pairs in
@@ -350,6 +315,34 @@ NAMES: Final = ("q", "k", "v", "y")  # of operands
 SPARE: Final = 40  # registers of a thread for places, phases and what statements compute
 
 
+SinkOf = tuple[Operand, np.dtype] | float | None  # what a sink is made of, or a number
+
+
+def sink_text(
+    sink: SinkOf, tiling: Tiling, names: Sequence[str]
+) -> tuple[str, dict[str, Argument]]:
+    """The logit of a sink of query `row_at`, for powers of 2, where axes of batches have places of these
+    `names`, and its arguments; nothing if there is none.
+    """
+    if sink is None:
+        return "", {}
+    if isinstance(sink, float):
+        value = np.float32(sink * LOG2E), FLOAT32
+        return "sink", {"sink": Argument("float sink", "constant", value)}
+    operand, dtype = sink
+    declared = f"const {STORED[dtype]} *__restrict__ sinks"
+    found = {"sinks": Argument(declared, "array", (operand, dtype))}
+    steps = [
+        (f"sink_{i}", b.strides[4], place)
+        for i, (b, place) in enumerate(zip(tiling.batches, names, strict=True))
+    ]
+    steps = [each for each in (*steps, ("sink_step", tiling.rows[4], "row_at")) if each[1]]
+    found.update({name: Argument(f"int64_t {name}", "size", n) for name, n, _ in steps})
+    element = f"sinks[{' + '.join(f'{place} * {name}' for name, _, place in steps) or 0}]"
+    cast = element if dtype == FLOAT32 else f"ge2_cast_{SUFFIX[dtype]}_f32({element})"
+    return f"{cast} * 0x1.715476p+0f", found
+
+
 @final
 @record
 class AttentionView:
@@ -380,6 +373,7 @@ class AttentionView:
     drop: Statements | None
     wide: tuple[int, ...] = ()
     ahead: bool = False
+    sink: str = ""
 
 
 class Forward(ABC):
@@ -387,18 +381,18 @@ class Forward(ABC):
 
     `operands`: queries, keys, values and result; `logs`, where the logarithms of the sums go, if
     they are a result. `statements`: of scores where some keys are not seen, where all are, and of
-    dropout; `guarded`: an array is added to them.
+    dropout; `guarded`: an array is added to them; `sink`: what takes weight beside the keys.
     """
 
     def __init__(
         self, operands: Sequence[Operand], dtype: np.dtype, tiling: Tiling, scores: Scores,
-        statements: Sequence[Statements], keys: int, chip: Chip, logs: Operand | None, guarded: bool,
-        text: str,
+        statements: Sequence[Statements], keys: int, chip: Chip, logs: Operand | None, sink: SinkOf,
+        guarded: bool, text: str,
     ) -> None:  # fmt: skip
         self.operands, self.dtype, self.tiling, self.scores = operands, dtype, tiling, scores
         self.edge, self.whole, self.drop = statements
         self.keys, self.chip = keys, chip
-        self.logs, self.guarded, self.text = logs, guarded, text
+        self.logs, self.sink, self.guarded, self.text = logs, sink, guarded, text
         self.arguments: dict[str, Argument] = {}
 
     @abstractmethod
@@ -438,6 +432,8 @@ class Forward(ABC):
         if self.logs is not None:
             declared = "float *__restrict__ logs"
             self.arguments["logs"] = Argument(declared, "result", (self.logs, FLOAT32))
+        sink, more = sink_text(self.sink, t, names)
+        self.arguments.update(more)
         number = np.float32(self.scores.factor * LOG2E), FLOAT32
         for each in (self.edge, self.whole, self.drop):
             self.arguments.update({a.name: a for a in each.arguments})
@@ -452,7 +448,7 @@ class Forward(ABC):
             TYPES[self.dtype], SUFFIX[self.dtype], self.keys, t.columns, few, many, t.planes > 2,
             tuple(batch), q, k, v, y, self.logs is not None,
             low, low, high, self.scores.finite, branch, self.guarded,
-            tuple(dict.fromkeys((*first[0], *first[1]))), self.edge, self.whole, drop,
+            tuple(dict.fromkeys((*first[0], *first[1]))), self.edge, self.whole, drop, sink=sink,
         )  # fmt: skip
 
     @property
@@ -490,13 +486,13 @@ class AttentionWgmma(Forward):
     def __init__(
         self, operands: Sequence[Operand], dtype: np.dtype, tiling: Tiling, scores: Scores,
         statements: Sequence[Statements], tile: AttentionTile, chip: Chip, logs: Operand | None,
-        guarded: bool, text: str,
+        sink: SinkOf, guarded: bool, text: str,
     ) -> None:  # fmt: skip
         if statements[2] is not NOTHING and tile.keys > 64:  # registers are few
             tile = replace(tile, keys=64, stages=2 * tile.stages)
         self.tile = tile
         super().__init__(
-            operands, dtype, tiling, scores, statements, tile.keys, chip, logs, guarded, text
+            operands, dtype, tiling, scores, statements, tile.keys, chip, logs, sink, guarded, text
         )
 
     @property
@@ -543,6 +539,7 @@ class AttentionWgmma(Forward):
         fixed = (
             Fixed("GROUPS", tile.groups, "warp groups, of 64 queries each"),
             Fixed("PLANES", self.tiling.planes, "tiles of 64 features side by side"),
+            Fixed("SCORED", -(-self.tiling.width_of(0) // 16) * 16, "features of queries and keys"),
             Fixed("STAGES", tile.stages, "blocks of keys, and of values, in shared memory"),
             Fixed("BLOCK", self.block, "bytes of a block"),
             Fixed("KEYS_AT", at, "their place in shared memory"),
@@ -571,8 +568,8 @@ class AttentionWgmma(Forward):
         )[n]
         pairs = [(b.size, b.strides[n], p) for b, p in zip(t.batches, names, strict=True)]
         outer = [(size, step, 1) for size, step, _ in pairs if step]
-        row = t.rows[n] or t.width
-        inner = [(length, row, box), (t.width, 1, LINE // 2)]
+        width = t.width_of(n)
+        inner = [(length, t.rows[n] or width, box), (width, 1, LINE // 2)]
         shape, strides, boxes = zip(*outer, *inner, strict=True)
         tiles = Tiles(self.dtype, shape, strides, boxes, LINE, 256)
         declared = f"const __grid_constant__ ge2_tensor_map {name}"

@@ -13,6 +13,8 @@ import numpy as np
 from ge2.base.arrays import FLOAT32
 from ge2.base.record import record
 from ge2.codegen.text import Argument, Operand, Text
+from ge2.ir import Graph, Var
+from ge2.ops.attention.graphs import inputs_of
 from ge2.ops.attention.ops import Tiling
 from ge2.ops.attention.scores import Scores
 from ge2.targets.cuda.attention import (
@@ -20,8 +22,11 @@ from ge2.targets.cuda.attention import (
     LOG2E,
     NOTHING,
     Statements,
+    Writer,
+    Written,
     batch_places,
     in_cache,
+    region_of,
 )
 from ge2.targets.cuda.emit import CudaKernel, Fixed
 from ge2.targets.cuda.emit.special_reductions import Kernels
@@ -31,6 +36,42 @@ from ge2.targets.cuda.launch import Tiles
 from ge2.targets.cuda.limits import Chip
 from ge2.targets.cuda.products.tensor_cores import TYPES
 from ge2.targets.cuda.tensor_tuning import AttentionTile
+
+
+def drop_statements(of: Written) -> Statements | str:
+    """The statements of dropout, by which weights are multiplied; or the reason why there are none."""
+    form, weights = of.form, of.form.values.inputs[of.form.side]
+    if form.soft is None:
+        return NOTHING
+    graph = Graph((form.soft, *inputs_of(form)), form.dropping, (weights,))
+    found = region_of(graph) if form.weights == tuple(sorted(form.weights)) else None
+    if found is None:
+        return "dropout is not elementwise work on the weights, in order"
+    return Writer(*found, of, ("t",), form.weights, "1").run()
+
+
+def slope_statements(graph: Graph, of: Written) -> Statements | str:
+    """The statements of the derivative of scores (ops/attention/graphs.py); or the reason why there
+    are none.
+    """
+    (*_, ct), outputs = graph.inputs, tuple(dict.fromkeys(graph.outputs))
+    made = tuple(v for v in outputs if v is not ct)
+    if any(not isinstance(v, Var) or v in graph.inputs for v in made):
+        return "a cotangent of what scores are made of is no elementwise work"
+    found = replace(NOTHING, result="slope")
+    if made:
+        region = region_of(Graph(graph.inputs, graph.eqns, made))
+        if region is None:
+            return "the derivative of scores is not elementwise work on the products"
+        axes = tuple(range(of.form.rank))
+        written = Writer(*region, of, ("t", "slope"), axes, "2").run()
+        if isinstance(written, str):
+            return written
+        found = written
+    names = dict(zip(made, (found.result, *found.more), strict=False))
+    first, *more = ("slope" if v is ct else names[v] for v in graph.outputs)
+    return replace(found, result=first, more=tuple(more))
+
 
 # -------- The kernel of the cotangent of an array of each query and key, which adds up over batches
 # and heads.
@@ -432,7 +473,8 @@ class AttentionBackward(Backward):
         t, length = self.tiling, (self.tiling.queries, self.tiling.keys)[n in OF_KEYS]
         pairs = [(b.size, b.strides[n], p) for b, p in zip(t.batches, names, strict=True)]
         outer = [(size, step, 1) for size, step, _ in pairs if step]
-        inner = [(length, t.rows[n] or t.width, rows), (t.width, 1, LINE // 2)]
+        width = t.width_of(n)
+        inner = [(length, t.rows[n] or width, rows), (width, 1, LINE // 2)]
         shape, strides, boxes = zip(*outer, *inner, strict=True)
         tiles = Tiles(self.dtype, shape, strides, boxes, LINE, 256)
         declared = f"const __grid_constant__ ge2_tensor_map {name}"

@@ -23,7 +23,9 @@ from ge2.targets.cuda.attention import (
     NOTHING,
     AttentionView,
     Forward,
+    SinkOf,
     Statements,
+    sink_text,
 )
 from ge2.targets.cuda.attention.backward import (
     ALL,
@@ -81,6 +83,7 @@ class MergeView:
     y_at: str
     cast: str
     logs: bool
+    sink: str
 
 
 def steps_of(
@@ -121,10 +124,10 @@ class AttentionByKeys:
 
     def __init__(
         self, operands: Sequence[Operand], dtype: np.dtype, tiling: Tiling, scores: Scores,
-        edge: Statements, chip: Chip, logs: Operand | None, guarded: bool, text: str,
+        edge: Statements, chip: Chip, logs: Operand | None, sink: SinkOf, guarded: bool, text: str,
     ) -> None:  # fmt: skip
         self.operands, self.dtype, self.tiling, self.scores = operands, dtype, tiling, scores
-        self.edge, self.chip, self.logs = edge, chip, logs
+        self.edge, self.chip, self.logs, self.sink = edge, chip, logs, sink
         self.guarded, self.text = guarded, text
         self.halves = 1 if rows_of(tiling) <= 8 else 2
         self.places = math.prod(b.size for b in tiling.batches if not is_shared(b))
@@ -281,7 +284,10 @@ class AttentionByKeys:
             arguments["logs"] = Argument("float *__restrict__ logs", "result", value)
             arguments.update(heads)
         cast = f"ge2_cast_f32_{SUFFIX[self.dtype]}"
-        view = MergeView(mates, places, head, at, cast, self.logs is not None)
+        named = [f"axis{i}" for i, _ in enumerate(self.tiling.batches)]
+        sink, found = sink_text(self.sink, self.tiling, named)
+        arguments.update(found)
+        view = MergeView(mates, places, head, at, cast, self.logs is not None, sink)
         threads, most = (
             64 * self.tiling.planes,
             self.shares[0] // self.chip.tuning.attention.in_turn,
@@ -369,11 +375,11 @@ class AttentionMma(Forward):
     def __init__(
         self, operands: Sequence[Operand], dtype: np.dtype, tiling: Tiling, scores: Scores,
         statements: Sequence[Statements], tile: AttentionMmaTile, chip: Chip, logs: Operand | None,
-        guarded: bool, text: str, exact: bool,
+        sink: SinkOf, guarded: bool, text: str, exact: bool,
     ) -> None:  # fmt: skip
         self.tile, self.room = tile, Room(dtype, tiling.columns, tile, exact)
         super().__init__(
-            operands, dtype, tiling, scores, statements, tile.keys, chip, logs, guarded, text
+            operands, dtype, tiling, scores, statements, tile.keys, chip, logs, sink, guarded, text
         )
 
     @property

@@ -12,10 +12,11 @@ from ge2.base.arrays import AMPERE, FLOAT32, FLOATS, HALF, HOPPER
 from ge2.choice.problem import Problem, Variant, bytes_of
 from ge2.codegen.text import Operand
 from ge2.ir import Dims, Graph, Var
+from ge2.ops.attention import number_of
 from ge2.ops.attention.form import Form
-from ge2.ops.attention.graphs import folded_type, way
 from ge2.ops.attention.ops import (
     MAPPED,
+    SEVERAL_WIDTHS,
     FusedAttention,
     FusedBackward,
     Tiling,
@@ -23,21 +24,20 @@ from ge2.ops.attention.ops import (
     form_of,
     tiling,
 )
-from ge2.ops.attention.scores import Scores, core_shapes, scores_of, without_band
+from ge2.ops.attention.scores import Scores, core_shapes, folded_type, scores_of, way, without_band
 from ge2.ops.pointlike import Pointlike
 from ge2.targets.cuda.attention import (
     NOTHING,
     AttentionWgmma,
+    SinkOf,
     Statements,
     Written,
-    drop_statements,
-    slope_statements,
     statements,
 )
 from ge2.targets.cuda.attention import Forward as ForwardKernel
 from ge2.targets.cuda.attention.backward import AttentionBackward as WgmmaBackward
 from ge2.targets.cuda.attention.backward import Backward as BackwardKernels
-from ge2.targets.cuda.attention.backward import Left
+from ge2.targets.cuda.attention.backward import Left, drop_statements, slope_statements
 from ge2.targets.cuda.attention.warps import (
     AttentionByKeys,
     AttentionMma,
@@ -70,6 +70,7 @@ class OnTensorCores(Cuda):
 
     dtypes: ClassVar[frozenset[np.dtype]] = HALF
     bytes_: ClassVar[int] = 16  # of which rows are multiples
+    widths: ClassVar[bool] = False  # whether values may be wider than keys
 
     @abstractmethod
     def too_old(self, generation: int) -> str:
@@ -79,7 +80,8 @@ class OnTensorCores(Cuda):
         self, form: Form, problem: Problem, out: Operand | None = None, sums: Sequence[Dims] = (),
         cotangents: Sequence[Operand] = (),
     ) -> Tiling | str:  # fmt: skip
-        return lying(form, problem, out, sums, cotangents, self.bytes_, self.dtypes)
+        most = self.bytes_, self.dtypes
+        return lying(form, problem, out, sums, cotangents, *most, widths=self.widths)
 
     @abstractmethod
     def laid(self, form: Form, problem: Problem) -> Tiling | str:
@@ -149,7 +151,8 @@ class Forward(OnTensorCores):
         make, more = self.maker(form)
         kernel = make(
             (*bases, outs[0]), form.queries.base.type.dtype, found, scores, written, variant.plan,
-            caps.chip, outs[1] if op.logs else None, is_guarded(scores, form), str(op.plain), *more,
+            caps.chip, outs[1] if op.logs else None, sink_of(form, operands), is_guarded(scores, form),
+            str(op.plain), *more,
         )  # fmt: skip
         return kernel.kernels()
 
@@ -174,7 +177,9 @@ def mapped(found: Tiling | str) -> Tiling | str:
 
 
 class OfTensorMaps(OnTensorCores):
-    """Operands come by tensor maps, which Hopper has."""
+    """Operands come by tensor maps, which Hopper has, and which fill what is beyond their features."""
+
+    widths = True
 
     def too_old(self, generation: int) -> str:
         return not_hopper(generation)
@@ -401,7 +406,7 @@ class AttentionOfFew(Cuda):
         bases = [operands[c.base] for c in form.chains]
         return AttentionByKeys(
             (*bases, outs[0]), form.queries.base.type.dtype, found, scores, edge, caps.chip,
-            outs[1] if op.logs else None, is_guarded(scores, form), str(op.plain),
+            outs[1] if op.logs else None, sink_of(form, operands), is_guarded(scores, form), str(op.plain),
         ).kernels()  # fmt: skip
 
 
@@ -550,16 +555,19 @@ def operands_of(form: Form, problem: Problem) -> dict[Var, Operand]:
 def lying(
     form: Form, problem: Problem, out: Operand | None = None, sums: Sequence[Dims] = (),
     cotangents: Sequence[Operand] = (), bytes_: int = 16, dtypes: frozenset[np.dtype] = HALF,
-    results: Sequence[Operand] = (),
+    results: Sequence[Operand] = (), widths: bool = False,
 ) -> Tiling | str:  # fmt: skip
     """Returns how the operands lie, `out`, which is as the result, what is as the sums, and
     `cotangents` of queries, keys and values; or the reason why no copies of so many bytes bring
-    them. `dtypes`: of which kernels are; `results`: what else is as the result.
+    them. `dtypes`: of which kernels are; `results`: what else is as the result; `widths`: whether values may be
+    wider than keys, or narrower.
     """
     operands = operands_of(form, problem)
     y = form.plain.outputs[0].type
     if y.dtype not in dtypes:
         return "queries, keys, values and result are not of one half type"
+    if form.sunk is not None and form.sunk.base.type.dtype not in (*HALF, FLOAT32):
+        return "its sink is of a type that no kernel reads"
     if out is None:
         out = problem.arrays[1][0] if problem.settled else Operand("out", 0, c_order(y.shape))
     given = [*(operands[c.base] for c in form.chains), out, *cotangents, *results]
@@ -570,10 +578,23 @@ def lying(
     if any(each[-1] != 1 for each in strides[4 : 4 + len(cotangents)]):
         return "features are not side by side"
     last = 4 + len(cotangents)
-    found = tiling(form, strides[:4], sums, strides[4:last], strides[last:])
+    reads = form.sunk is not None and isinstance(problem.op, FusedAttention)
+    sink = operands[form.sunk.base].strides if reads else None  # type: ignore[union-attr]
+    found = tiling(form, strides[:4], sums, strides[4:last], strides[last:], sink)
     if isinstance(found, str):
         return found
+    if found.widths is not None and not widths:
+        return SEVERAL_WIDTHS
     return found.unaligned(bytes_, y.dtype.itemsize) or found
+
+
+def sink_of(form: Form, operands: Mapping[Var, Operand]) -> SinkOf:
+    """What a sink is made of, or its number; None if there is none."""
+    if form.sink is None:
+        return None
+    if form.sunk is None:
+        return number_of(form.sink)
+    return operands[form.sunk.base], form.sunk.base.type.dtype
 
 
 def is_guarded(scores: Scores, form: Form) -> bool:

@@ -148,6 +148,8 @@ class CudnnAttention(OfCudnn):
         form = form_of(op.plain)
         if reason := unlike(form):
             return reason
+        if form.sink is not None:
+            return "it has a sink"
         outs = problem.arrays[1] if problem.settled else in_c_order(problem)[1]
         sums = [x.strides for x in outs[1:]]
         found = lying(form, problem, outs[0], sums)
