@@ -23,6 +23,7 @@ from ge2.targets.cuda.emit.views import (
     PassLoop,
     RowStage,
     RowsView,
+    striding,
 )
 from ge2.targets.cuda.emit.words import HELD, OF_PACK, STORED, Each, Merge, State, widened
 from ge2.targets.cuda.emit.words import Stage as Reduction
@@ -403,7 +404,7 @@ class Rows:
             start, step = "(blockIdx.y * TEAM + t)", "gridDim.y * TEAM"
         cast = f"({int_})" if self.places.far else ""
         first, by = f"{cast}{start}{whole}{' - lead' if self.plan.lead else ''}", f"{step}{whole}"
-        return f"{int_} {letter} = {first}; {letter} < {self.total(self.row)}; {letter} += {by}"
+        return f"{int_} {striding(letter, first, self.total(self.row), by)}"
 
     def neighbours(self, works: Sequence[Work]) -> PassLoop:
         """The elements of a pack, one after another."""

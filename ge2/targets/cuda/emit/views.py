@@ -41,6 +41,20 @@ class Pack:
     kind: ClassVar = "pack"
 
 
+def striding(at: str, first: str, end: str, step: str) -> str:
+    """The head of a loop, but for the type: one whose steps depend on the grid counts its turns down.
+
+    >>> striding("k", "t", "n", "32")
+    'k = t; k < n; k += 32'
+    >>> striding("k", "t", "n", "gridDim.y * 8")
+    'k = t, turns = ge2_turns(k, n, gridDim.y * 8); turns > 0; turns--, k += gridDim.y * 8'
+    """
+    if "gridDim" not in step:
+        return f"{at} = {first}; {at} < {end}; {at} += {step}"
+    turns = f"ge2_turns({at}, {end}, {step})"
+    return f"{at} = {first}, turns = {turns}; turns > 0; turns--, {at} += {step}"
+
+
 @final
 @record
 class RowLoop:
@@ -62,6 +76,10 @@ class RowLoop:
     rooms: tuple[Text, ...] = ()
     reads: tuple[Text, ...] = ()
     kind: ClassVar = "rows"
+
+    @property
+    def head(self) -> str:
+        return striding(self.row, self.start, self.count, self.step)
 
 
 @final
