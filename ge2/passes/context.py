@@ -345,7 +345,7 @@ class Tuning:
     turned: int = 1 << 24
     windowed: int = 40
     windowed_in_cache: int = 8
-    scattered: int = 1 << 22
+    scattered: int = 1 << 24
     summed: int = 1 << 12
     ranks: tuple[int, int, int] = (8, 256, 1 << 16)
     before_writes: int = 64
