@@ -111,6 +111,13 @@ def recompute(graph: Graph, context: Context) -> Graph:
     return recompute(graph, context)
 
 
+def computed_once(graph: Graph, context: Context) -> Graph:
+    """Costly work is stored before elementwise regions would repeat it along new axes."""
+    from ge2.compile.recompute import computed_once
+
+    return computed_once(graph, context)
+
+
 def split_live_ranges(graph: Graph, context: Context) -> Graph:
     """Values that wait across the fullest step, and are cheap to make again, are made again behind
     it.
@@ -211,12 +218,12 @@ PIPELINES: Final[dict[str, tuple[Pass, ...]]] = {
     ),
     "cuda": (
         *FIRST, sorted_reads, few_ranks, order_statistics, online_sums, narrow_operands, half_results, fp8_products,
-        unpadded_updates, written_windows, same_axes, recompute, tiny_products, mirrored, short_sums, joined_products,
-        shared_orders, roll, whole, stack, stack_all, products_outside, sums_after, deinterleave, scans_of_slices,
-        slices_first, gated_products, join_scatters, sums_of_zeros, repeated_updates, products_to_sums, split_sums,
-        parts_done, fuse, split_live_ranges, contractions, indexed, drawn, resident, rolled_results, moves_inside,
-        rows_inside, small_turned, turned_columns, results_together, constants_late, reads_first, with_copies,
-        results_apart, views_first,
+        unpadded_updates, written_windows, computed_once, same_axes, recompute, tiny_products, mirrored, short_sums,
+        joined_products, shared_orders, roll, whole, stack, stack_all, products_outside, sums_after, deinterleave,
+        scans_of_slices, slices_first, gated_products, join_scatters, sums_of_zeros, repeated_updates,
+        products_to_sums, split_sums, parts_done, fuse, split_live_ranges, contractions, indexed, drawn, resident,
+        rolled_results, moves_inside, rows_inside, small_turned, turned_columns, results_together, constants_late,
+        reads_first, with_copies, results_apart, views_first,
     ),
 }
 

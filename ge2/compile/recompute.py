@@ -9,7 +9,8 @@ after it, in the graph without regions, where a barrier keeps apart what is comp
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Final, final
 
@@ -17,11 +18,13 @@ from ge2.base.arrays import HALF
 from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Var, makers_of, rename, renamed
 from ge2.ops.elementwise import ConvertElementType
 from ge2.ops.graphs.region import Region
-from ge2.ops.shape import Barrier
-from ge2.passes.context import NOTHING, Context
+from ge2.ops.pointlike import Pointlike
+from ge2.ops.shape import Barrier, BroadcastInDim
+from ge2.passes.context import NOTHING, Context, Repetition
 from ge2.passes.fuse import fuse
 from ge2.transforms.graphs.partition import VIEWS, Choice, cheapest, compares, exact, work_in_bytes
 
+Makers = Mapping[Var, Eqn]
 UNWISE: Final = 1 << 100  # dearer than any number of bytes
 
 
@@ -358,3 +361,131 @@ def trimmed(eqn: Eqn, outs: tuple[Var, ...], results: tuple[Atom, ...]) -> Eqn:
     graph = Graph(tuple(v for v, _ in pairs), tuple(e for e, _ in kept), results)
     region = replace(op, graph=graph, axes=tuple(at for _, at in kept))
     return replace(eqn, op=region, inputs=tuple(a for _, a in pairs), outs=outs)
+
+
+# -------- The opposite: what would be computed again for each element along a new axis is stored.
+# A thread computes once what its few neighbours have in common; the other threads along that axis
+# do so again. For nine bins of the angle of each pixel that was five times its arctangent.
+
+
+def computed_once(graph: Graph, context: Context = NOTHING) -> Graph:
+    """The graph in which costly work is stored before elementwise regions repeat it along new axes,
+    where that is predicted to be quicker.
+    """
+    tuning = context.tuning.repetition
+    spread = {e.inputs[0] for e in graph.eqns if is_repeated(e, tuning)}
+    makers = makers_of(graph) if spread else {}
+    if not any(isinstance(v, Var) and is_work(base_of(v, makers), makers) for v in spread):
+        return graph
+    regions = [e for e in fuse(graph, context).eqns if isinstance(e.op, Region)]
+    stored = {v for e in regions for v in Repeated(e, tuning).stored()}
+    return with_barriers(graph, stored) if stored else graph
+
+
+def is_repeated(eqn: Eqn, tuning: Repetition) -> bool:
+    """True of an array that is spread along a new axis, to many elements."""
+    if not isinstance(eqn.op, BroadcastInDim) or eqn.outs[0].type.size < tuning.elements:
+        return False
+    return 1 < eqn.inputs[0].type.size * tuning.times <= eqn.outs[0].type.size
+
+
+def base_of(v: Var, makers: Makers) -> Var:
+    """The value that a value is a view of, itself if of nothing else."""
+    while v in makers and isinstance(makers[v].op, VIEWS) and isinstance(makers[v].inputs[0], Var):
+        v = as_var(makers[v].inputs[0])
+    return v
+
+
+def is_work(v: Var, makers: Makers) -> bool:
+    return v in makers and isinstance(makers[v].op, Pointlike)
+
+
+@final
+class Repeated:
+    """A region, and the values of fewer axes than its space that it computes again for others."""
+
+    def __init__(self, eqn: Eqn, tuning: Repetition) -> None:
+        self.eqn, self.op, self.tuning = eqn, region_of(eqn), tuning
+        self.makers = makers_of(self.op.graph)
+        self.axes = {
+            v: at for e, at in zip(self.op.graph.eqns, self.op.axes, strict=True) for v in e.outs
+        }
+        self.last, self.size = len(self.op.space) - 1, math.prod(self.op.space)
+
+    def stored(self) -> set[Var]:
+        """The values that are worth being stored; none if the region is sooner done as it is."""
+        if self.op.kind != "pointwise":
+            return set()
+        edges = {self.narrow(v) for v in self.edges()}
+        edges = {v for v in edges if sum(map(self.cost, self.before([v]))) > self.tuning.easy}
+        if not edges:
+            return edges
+        moved = sum(a.type.nbytes for a in (*self.eqn.inputs, *self.eqn.outs))
+        outs = self.op.graph.outputs
+        together = max(self.work(self.before(outs), self.times), moved)
+        later = max(self.work(self.before(outs, edges), self.times), moved)
+        first = self.work(self.before(edges), once_each), 2 * sum(v.type.nbytes for v in edges)
+        gain = together - later - max(first) - self.tuning.launch
+        return edges if gain * self.tuning.gain > together else set()
+
+    def edges(self) -> Iterator[Var]:
+        """The values made here that a view spreads along new axes."""
+        for e in self.op.graph.eqns:
+            if is_repeated(e, self.tuning):
+                v = base_of(as_var(e.inputs[0]), self.makers)
+                if is_work(v, self.makers):
+                    yield v
+
+    def narrow(self, v: Var) -> Var:
+        """The value that a cast made this of, if that has no more bytes and is made here, too."""
+        e = self.makers[v]
+        while isinstance(e.op, ConvertElementType) and e.inputs[0] in self.makers:
+            x = as_var(e.inputs[0])
+            if x.type.nbytes > v.type.nbytes or x.type.weak:
+                break
+            v, e = x, self.makers[x]
+        return v
+
+    def before(self, values: Iterable[Atom], known: Set[Var] = frozenset()) -> list[Eqn]:
+        """The equations that make these values, of inputs and of what is known."""
+        waiting, found = list(values), dict[Var, Eqn]()
+        while waiting:
+            v = waiting.pop()
+            if isinstance(v, Var) and v in self.makers and v not in found and v not in known:
+                found[v] = self.makers[v]
+                waiting += found[v].inputs
+        return list(found.values())
+
+    def work(self, eqns: Iterable[Eqn], times: Callable[[Eqn], int]) -> int:
+        """The bytes that could be moved while these are computed so often."""
+        return sum(self.cost(e) * times(e) for e in eqns) // self.tuning.instructions
+
+    def cost(self, eqn: Eqn) -> int:
+        """Instructions for an element: those of a function, and of what is read for it."""
+        read = sum(a.type.size > 1 and a not in self.makers for a in eqn.inputs)
+        function = self.tuning.function if eqn.op.cost.transcendental else 0
+        return eqn.op.cost.instructions + function + self.tuning.read * read
+
+    def times(self, eqn: Eqn) -> int:
+        """Returns how often an equation is computed: a thread does so once for its neighbours."""
+        if self.last in self.axes[eqn.outs[0]]:
+            return self.size
+        widest = max(v.type.dtype.itemsize for v in self.eqn.outs)
+        return self.size // math.gcd(self.op.space[self.last], max(self.tuning.access // widest, 1))
+
+
+def once_each(eqn: Eqn) -> int:
+    return eqn.outs[0].type.size
+
+
+def with_barriers(graph: Graph, stored: set[Var]) -> Graph:
+    """The graph in which views and casts read these values behind a barrier each."""
+    names, eqns = dict[Atom, Var](), list[Eqn]()
+    for e in graph.eqns:
+        if isinstance(e.op, (*VIEWS, ConvertElementType)) and e.inputs[0] in names:
+            e = replace(e, inputs=(names[e.inputs[0]],))
+        eqns.append(e)
+        for v in stored.intersection(e.outs):
+            names[v] = Var(v.type)
+            eqns.append(Eqn(Barrier(), (v,), (names[v],), e.source))
+    return replace(graph, eqns=tuple(eqns))

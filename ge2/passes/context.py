@@ -80,6 +80,25 @@ class LiveRanges:
 
 @final
 @record
+class Repetition:
+    """Work that elementwise regions of a GPU would do again for each element along a new axis."""
+
+    elements: int = 1 << 21  # that it is spread to, at least, and times as many as it makes
+    times: int = 3
+    gain: int = 4  # one in so many parts of its time, at least, that is saved
+    access: int = 16  # bytes of neighbours that a thread has
+    # instructions of a value that is not worth an array, of a function beyond those that its cost
+    # counts, and of an element that is read: one goes with four others
+    easy: int = 8
+    function: int = 32
+    read: int = 4
+    # instructions of all lanes in the time of a byte, and bytes that are moved in that of a launch
+    instructions: int = 7
+    launch: int = 10_000_000
+
+
+@final
+@record
 class Results:
     """Regions that compute results of the program, which are moved beside one another."""
 
@@ -302,6 +321,7 @@ class Tuning:
 
     fusion: Fusion = Fusion()
     live_ranges: LiveRanges = LiveRanges()
+    repetition: Repetition = Repetition()
     results: Results = Results()
     rolling: Rolling = Rolling()
     offsets: Offsets = Offsets()
@@ -325,7 +345,7 @@ class Tuning:
     turned: int = 1 << 24
     windowed: int = 40
     windowed_in_cache: int = 8
-    scattered: int = 1 << 22
+    scattered: int = 1 << 24
     summed: int = 1 << 12
     ranks: tuple[int, int, int] = (8, 256, 1 << 16)
     before_writes: int = 64

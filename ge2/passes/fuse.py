@@ -52,6 +52,8 @@ from ge2.passes.fusion_group import (
     plain,
     shifted_multiples,
     short,
+    sideways,
+    spans_of,
     too_large,
     when_needed,
 )
@@ -263,9 +265,8 @@ class Fusion:
         return dict.fromkeys(leader(self.leaders, g) for g in made)
 
     def waits(self, eqn: Eqn, made: Sequence[Group]) -> bool:
-        """True for work on one array that is there, read by one later equation alone, with what
-        comes after a step that no region takes: it is done there, and not written for it by who
-        reads the array now.
+        """True for work on one array that is there, read by one later equation alone, with what comes
+        after a step that no region takes: it is done there, and not where the array is read now.
         """
         reader = self.only.get(eqn.outs[0])
         if made or reader is None or not isinstance(eqn.op, Pointlike) or not fusible(reader):
@@ -300,11 +301,13 @@ class Fusion:
         (var,), op = eqn.outs, eqn.op
         whole = group.closes(uses)
         over, out = folding(op, entry) if one.reduces else (NO_AXES, entry)
-        if group.tails and over and over not in group.folded.values():
-            return False
         if isinstance(op, ArgReduce):
             whole |= over
         axes = group.with_axes(entry, shape)
+        other = group.tails and over and over not in group.folded.values()
+        spans = [*group.spans, (over, out)] if self.units and not whole else []
+        if other or sideways(axes, max(group.widest, entry, key=len), spans):
+            return False
         tail: frozenset[int] = NO_AXES
         changed = whole is not group.whole or axes is not group.axes or bool(one.tables)
         again = self.units > 0 and bool(group.tables or one.tables)
@@ -330,9 +333,7 @@ class Fusion:
         return True
 
     def tail(self, group: Group, eqn: Eqn, entry: Dims, uses: Uses) -> frozenset[int]:
-        """The axes that were folded to what an equation goes on with, if it does so element by
-        element, and reads nothing else but single numbers; else none.
-        """
+        """The axes folded to all, but for numbers, that elementwise work goes on with; else none."""
         if not (self.tails and isinstance(eqn.op, Pointlike)) or group.whole:
             return NO_AXES
         if group.tails >= self.tuning.tail or not self.products.isdisjoint(group.embed):
@@ -352,13 +353,16 @@ class Fusion:
             return
         if better_shared(axes, whole, entries, self.tuning, self.units):
             return
+        widest = max(a.widest, named(names, b.widest), key=len)
+        if self.units and not whole and sideways(axes, widest, spans_of(a, b, names)):
+            return
         if (a.tails or b.tails) and len({*folded.values()} - {NO_AXES}) > 1:
             return
         a.level, a.axes, a.folded, a.whole = max(a.level, b.level), axes, folded, whole
         for var, at in b.embed.items():
             a.read(var, named(names, at))
         a.entries.update((index, named(names, entry)) for index, entry in b.entries.items())
-        a.widest = max(a.widest, named(names, b.widest), key=len)
+        a.widest = widest
         a.made |= b.made
         a.twisted |= b.twisted
         a.tables |= b.tables
@@ -396,9 +400,7 @@ class Fusion:
             self.leaders[self.scalars] = group
 
     def parts_of_long(self) -> dict[int, int]:
-        """For each equation of a group that is too long, its part: it is cut
-        where fewest bytes cross.
-        """
+        """The part of each equation of a group that is too long, cut where fewest bytes cross."""
         found, numbers, most = dict[int, int](), count(1), self.tuning.members
         few = most // (1 + 4 * self.tuning.array)  # hardly any equation moves more arrays
         groups = dict.fromkeys(leader(self.leaders, g) for g in self.group_of.values())
@@ -447,9 +449,7 @@ class Fusion:
         return any(self.group(v) not in apart for v in self.bases(self.graph.eqns[fold]))
 
     def numbers_of_readers(self) -> Counter[Var]:
-        """Counts the equations that read each value, directly or through views; a result of the graph
-        counts as one more.
-        """
+        """Counts the equations that read each value, also by views; being a result counts as one."""
         eqns = (e for e in self.graph.eqns if not (e.outs and e.outs[0] in self.view_eqns))
         found = Counter(v for e in eqns for v in dict.fromkeys(self.bases(e)))
         found.update(self.source(a)[0] for a in self.graph.outputs if isinstance(a, Var))

@@ -28,6 +28,7 @@ NONE = -1  # in place of an axis: of size 1
 FOLDS: Final = (Reduce, ArgReduce)
 JOINS: Final = (Pad, Concatenate)
 
+Span = tuple[frozenset[int], Dims]  # the axes that a fold folds, and those of its result
 # operands: a value, and for each axis of it the axis of the result, or NONE
 Uses = Sequence[tuple[Var, Dims]]
 
@@ -67,6 +68,10 @@ class Group:
     @property
     def folds(self) -> bool:
         return bool(self.folded or self.whole)
+
+    @property
+    def spans(self) -> list[Span]:
+        return [(over, self.embed[v]) for v, over in self.folded.items()]
 
     def full(self, folds: bool, other: Group | None = None) -> bool:
         """True if no equation, or no other group, can join; `folds`: it reduces."""
@@ -400,6 +405,24 @@ def better_shared(
     columns, enough = elements // max(rows, 1), tuning.columns * units
     idle = elements * (enough - columns) > tuning.many * columns
     return idle or elements >= tuning.shared
+
+
+def sideways(axes: Mapping[int, int], widest: Dims, spans: Iterable[Span]) -> bool:
+    """True if a fold has the last axis of the space, and one before an axis that it lacks: threads
+    would lie along that, and all else be done across memory.
+    """
+    order = [a for a in widest if a != NONE]
+    for over, rest in spans:
+        first = min((order.index(a) for a in over if a in order), default=len(order))
+        lacking = axes.keys() - over - {*rest}
+        if order[-1:] and order[-1] in over and not lacking.isdisjoint(order[first:]):
+            return True
+    return False
+
+
+def spans_of(a: Group, b: Group, names: Mapping[int, int]) -> list[Span]:
+    """Those of two groups in one, by the names of `a`."""
+    return [*a.spans, *((frozenset(named(names, o)), named(names, r)) for o, r in b.spans)]
 
 
 def only_readers(graph: Graph) -> dict[Atom, Eqn]:

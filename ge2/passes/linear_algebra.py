@@ -32,7 +32,7 @@ from ge2.ops.shape import (
     Transpose,
     inverse,
     place_along,
-)
+)  # fmt: skip
 from ge2.passes.context import NOTHING, Context, ProductsToSums, TinyProducts
 from ge2.passes.simplify import Sweep
 
@@ -41,8 +41,7 @@ from ge2.passes.simplify import Sweep
 # dot_general contract=([1], [0]) a[m,k] x[k] -> reduce_sum[axes=(1,)] (mul a (broadcast_in_dim x))
 # Such a product reads each number once or a few times: it is a reduction, and what a library adds
 # is a launch that waits, and arrays between it and what is done to its operands and its result.
-# Axes are in the order of the array that is read most, so that neighbours in memory are read
-# together.
+# Axes are in the order of the array that is read most: neighbours in memory are read together.
 
 
 Makers = Mapping[Var, Eqn]
@@ -52,15 +51,10 @@ def products_to_sums(graph: Graph, context: Context = NOTHING) -> Graph:
     """The graph with elementwise work and sums in place of such products."""
     tuning = context.tuning.products_to_sums
     graph = with_few_columns(graph, tuning)
-    found = {id(e) for e in graph.eqns if is_sum(e, tuning)}
-    if not found:
-        return graph
     makers = makers_of(graph)
-    eqns = [
-        new for e in graph.eqns for new in (Sums(e, makers).eqns() if id(e) in found else (e,))
-    ]  # fmt: skip
+    found = {id(e): lambda e: Sums(e, makers).eqns() for e in graph.eqns if is_sum(e, tuning)}
     # a transposed array that was read as it is stored
-    return without_dead_code(Graph(graph.inputs, tuple(eqns), graph.outputs, graph.consts))
+    return without_dead_code(with_sums(graph, found)) if found else graph
 
 
 def is_sum(eqn: Eqn, tuning: ProductsToSums) -> bool:
@@ -149,13 +143,22 @@ class Sums:
         columns = tuple(range(batch + len(free_a), rank))
         sides = [math.prod(self.sizes[axis] for axis in each) for each in (rows, columns)]
         if min(sides) > 1:
-            a, b = (self.computed_once(x, makers) for x in (a, b))
+            a, b = (self.operand(x, makers) for x in (a, b))
         self.factors = [
             plain(x, dict(zip((*b_axes, *free, *terms), (*beside, *mine, *last), strict=True)), makers)
             for x, b_axes, free, mine, terms in zip(
                 (a, b), op.beside, (free_a, free_b), (rows, columns), op.contract, strict=True
             )
         ]  # fmt: skip
+
+    def operand(self, value: Atom, makers: Makers) -> Atom:
+        """An operand that is read behind a barrier where what is costly in it has as many bytes."""
+        begin, found = len(self.made), self.computed_once(value, makers)
+        parts = [e.outs[0].type.nbytes for e in self.made[begin:] if isinstance(e.op, Barrier)]
+        if found is value or sum(parts) < value.type.nbytes:
+            return found
+        del self.made[begin:]
+        return self.add(Barrier(), value)
 
     def computed_once(self, value: Atom, makers: Makers) -> Atom:
         """An operand that many elements of the result read: what is costly is behind a barrier,
@@ -241,8 +244,7 @@ def plain(value: Atom, axes: Mapping[int, int], makers: Makers) -> Factor:
 # A library's batched product of matrices of a few elements spends its time on tiles that are mostly
 # empty: 20,000 transforms of 4 x 4, composed and applied, took 125 us on an H200, JAX's 35.
 # Distances of all pairs of points by the product of their coordinates are an array that is written,
-# and read again for a square root and a sum; two or three products an element take less than
-# either.
+# and read again for a root and a sum; two or three products an element take less than either.
 
 
 def tiny_products(graph: Graph, context: Context = NOTHING) -> Graph:
@@ -269,9 +271,7 @@ def thin_products(graph: Graph, context: Context = NOTHING) -> Graph:
 
 
 def is_by_rows(eqn: Eqn, makers: Makers) -> bool:
-    """True if neighbours of the right operand are of one term: loops would read others apart, while
-    products pack them.
-    """
+    """True if neighbours of the right operand are of one term: others are packed by products alone."""
     op, b = eqn.op, eqn.inputs[1]
     assert isinstance(op, DotGeneral)
     (axis,), turned = op.contract[1], makers.get(b)  # type: ignore[arg-type]

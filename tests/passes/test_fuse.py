@@ -449,3 +449,22 @@ def test_an_outer_product_is_made_by_the_sum_that_alone_reads_it(also: str, stor
     after = verify(fuse(before, Context(limits_of("sm_90a"), tails=True)))
     assert ((16384, 8, 8) in [v.type.shape for e in after.eqns for v in e.outs]) == stored
     same(after, before, *np.random.default_rng(0).normal(size=(2, 16384, 8)).astype(np.float32))
+
+
+@pytest.mark.parametrize(("last", "regions"), [("", 2), (" transposed", 1)])
+def test_a_fold_of_all_but_a_middle_axis_is_no_region_of_it(last: str, regions: int):
+    """Threads would lie along that axis, and what has them all be done across memory; a leading one is
+    an axis of rows.
+    """
+    shape, dims = ((8, 3000, 16), (1, 2)) if last else ((3000, 8, 16), (0, 2))
+    before = graph(f"""{{ lambda ; x:f32[3000,16] y:f32{list(shape)}. let
+        a:f32[3000,16] = mul x x
+        s:f32[] = reduce_sum[axes=(0, 1)] a
+        b:f32{list(shape)} = broadcast_in_dim[dims={dims} shape={shape}] x
+        c:f32{list(shape)} = mul b y
+      in (s, c) }}""")
+    after = verify(fuse(before, Context(limits_of("sm_90a"), tails=True)))
+    assert sum(isinstance(e.op, Region) for e in after.eqns) == regions
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(3000, 16)), rng.normal(size=shape)
+    same(after, before, x.astype(np.float32), y.astype(np.float32))

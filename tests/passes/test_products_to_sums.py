@@ -139,6 +139,18 @@ def test_what_is_costly_is_computed_once() -> None:
     assert "e:f32[3000] = mul d 2.0:f32[]" in found
 
 
+def test_of_several_costly_parts_the_operand_is_stored() -> None:
+    """It is as many bytes as any of them, and each element of the result reads it alone."""
+    text = """{ lambda ; a:f32[3000,3] b:f32[3000,3]. let
+        c:f32[3000,3] = tanh a
+        d:f32[3000,3] = square c
+        e:f32[3000,3] = sub c d
+        f:f32[3,3] = dot_general[contract=((0,), (0,)) beside=((), ()) precision=None out=None] e b
+        in (f,) }"""
+    found = after(products_to_sums, text).splitlines()
+    assert [line for line in found if "barrier" in line] == ["f:f32[3000,3] = barrier e"]
+
+
 @needs_compiler
 def test_a_step_with_a_vector_is_one_kernel(rng: np.random.Generator) -> None:
     """What is done to the operands and the result goes with the sum, and nothing is a library's."""

@@ -13,7 +13,7 @@ import pytest
 import ge2
 from ge2.compile import compile_graph
 from ge2.compile.pipeline import TUNING
-from ge2.compile.recompute import recompute
+from ge2.compile.recompute import computed_once, recompute
 from ge2.ir import Graph, verify
 from ge2.ops.graphs.region import Region
 from ge2.passes import TIDY
@@ -156,3 +156,56 @@ def test_sums_of_products_that_are_made_again_are_one_kernel() -> None:
     sums = [str(k).count("= reduce_sum[") for k in made.kernels]
     assert max(sums) >= 9
     assert sum(map(bool, sums)) <= 2
+
+
+EAGER = replace(PASSES, repetition=replace(PASSES.repetition, elements=1, launch=0))
+
+
+BINS = np.arange(9)
+
+
+def votes(gy: Any, gx: Any, bins: Any) -> Any:
+    """A share of nine bins for the angle of each pixel."""
+    b = np.floor(np.arctan2(gy, gx) * 3.0 + 9.0).astype(np.int32) % 9
+    return np.where(b[..., None] == bins, np.hypot(gx, gy)[..., None], 0)
+
+
+def test_costly_work_is_stored_before_it_is_repeated_along_a_new_axis() -> None:
+    ys, xs = drawn(24, 16), drawn(24, 16) + 1
+    found = run(TIDY, ge2.make_jaxpr(votes)(ys, xs, BINS).graph)
+    before, after = fuse(found), fuse(verify(computed_once(found, Context(tuning=EAGER))))
+    written = [v.type for e in after.eqns if e.op.name == "barrier" for v in e.inputs]
+    assert {(str(t.dtype), t.size) for t in written} == {("float32", 384), ("int32", 384)}
+    same(before, after, ys, xs, BINS)
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x: x[..., None] * np.arange(9, dtype=np.float32),  # nothing is made
+        lambda x: (x * 2.0)[..., None] * np.arange(9, dtype=np.float32),  # little is
+        lambda x: np.tanh(x) + np.tanh(x.sum()),  # nothing is repeated
+        lambda x: np.exp(x)[:, None] * np.ones((24, 2, 16), np.float32),  # or not often
+    ],
+)
+def test_cheap_work_and_what_is_not_repeated_are_not_stored(f: Any) -> None:
+    found = run(TIDY, ge2.make_jaxpr(f)(drawn(24, 16)).graph)
+    assert computed_once(found, Context(tuning=EAGER)) is found
+
+
+def test_a_few_elements_are_computed_again() -> None:
+    """A launch takes longer."""
+    found = run(TIDY, ge2.make_jaxpr(votes)(drawn(24, 16), drawn(24, 16), BINS).graph)
+    assert computed_once(found) is found
+
+
+def test_bins_of_angles_are_summed_without_an_array_of_all_votes() -> None:
+    """What is stored is seen with other axes: sums over cells make the votes."""
+    spec = ge2.ShapeDtypeStruct((16, 512, 512), np.float32)
+
+    def cells(gy: Any, gx: Any) -> Any:
+        return votes(gy, gx, BINS).reshape(16, 64, 8, 64, 8, 9).sum((2, 4))
+
+    graph = ge2.make_jaxpr(cells)(spec, spec).graph
+    made = compile_graph(graph, name="f", device=OfflineDevice(limits_of("sm_90a")))
+    assert len(made.kernels) == 2 and max(k.written for k in made.kernels) < spec.size * 9

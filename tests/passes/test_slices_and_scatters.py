@@ -163,6 +163,21 @@ def test_sums_at_indices_one_after_another_are_one(rng: np.random.Generator) -> 
         np.testing.assert_allclose(ge2.jit(cloud)(x, charge), cloud(x, charge), rtol=1e-13)
 
 
+def test_rows_at_four_corners_are_one_sum() -> None:
+    """Of 131072 points in a plane of 16 features: the plane's derivative is written once."""
+
+    def features(plane: Any, i: Any, j: Any, w: Any) -> Any:
+        corners = ((i, j, w), (i + 1, j, 1 - w), (i, j + 1, w * w), (i + 1, j + 1, -w))
+        return sum((plane[a, b] ** 2 * c[:, None]).sum() for a, b, c in corners)
+
+    spec, n = ge2.ShapeDtypeStruct, 1 << 17
+    at = spec((n,), np.int32)
+    plane, w = spec((256, 256, 16), np.float32), spec((n,), np.float32)
+    found = run(TIDY, ge2.make_jaxpr(ge2.grad(features))(plane, at, at, w).graph)
+    after = join_scatters(found, Context(tuning=PASSES))
+    assert (names(found).count("scatter_add"), names(after).count("scatter_add")) == (4, 1)
+
+
 def test_updates_that_are_one_number_are_that_number(rng: np.random.Generator) -> None:
     def f(i: Any) -> Any:
         most = ge2.numpy.zeros((4, 2))

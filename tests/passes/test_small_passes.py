@@ -134,8 +134,8 @@ def test_the_pipelines_are_lists_of_names():
         " updates_added repeated_updates split_edges fuse contractions constants_late writes grounded reads_first"
         " with_copies views_first checked_early",
         "cuda": f"user_kernels attention {tidy} sorted_reads few_ranks order_statistics online_sums"
-        " narrow_operands half_results fp8_products unpadded_updates written_windows same_axes recompute tiny_products"
-        " mirrored short_sums joined_products shared_orders roll whole stack stack_all"
+        " narrow_operands half_results fp8_products unpadded_updates written_windows computed_once same_axes recompute"
+        " tiny_products mirrored short_sums joined_products shared_orders roll whole stack stack_all"
         " products_outside sums_after deinterleave scans_of_slices slices_first gated_products"
         " join_scatters sums_of_zeros repeated_updates products_to_sums split_sums parts_done fuse"
         " split_live_ranges"

@@ -17,7 +17,7 @@ from ge2.codegen.kernel_values import Held, Param
 from ge2.codegen.text import Text, guard
 from ge2.ir import Literal
 from ge2.ops.random import Draw
-from ge2.targets.cuda.emit import CudaKernel, Fixed, prepared, words
+from ge2.targets.cuda.emit import CudaKernel, Fixed, prepared, views, words
 from ge2.targets.cuda.emit.region import Plain, Problem, Statements, tested
 from ge2.targets.cuda.emit.special_reductions import Kernels, Partials, crosses, narrow, part
 from ge2.targets.cuda.emit.views import End, LanesView, Lying, Pack, RowLoop, Stage, single
@@ -488,10 +488,12 @@ class Lanes:
         else:
             turns = self.at_a_time(height)
             inner = self.inside(loop, at + (8 if turns else 4))
-            braces = bool(split) or not single(inner)
-            unroll = self.unrolled(height)
+            braces, unroll = bool(split) or not single(inner), self.unrolled(height)
             step = f"({step})" if turns and " " in step else step
-            rows = RowLoop(at, states, r, total, split, False, start, step, unroll, braces, turns)
+            head = views.striding(r, start, total, step, loop.everything())
+            rows = RowLoop(
+                at, states, r, total, split, False, start, step, head, unroll, braces, turns
+            )
         self.said.divisors = {}
         after = tuple(line for w in gathered for line in self.end(w))
         nested = rows.narrow or bool(rows.turns)

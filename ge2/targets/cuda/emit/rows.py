@@ -23,6 +23,7 @@ from ge2.targets.cuda.emit.views import (
     PassLoop,
     RowStage,
     RowsView,
+    striding,
 )
 from ge2.targets.cuda.emit.words import HELD, OF_PACK, STORED, Each, Merge, State, widened
 from ge2.targets.cuda.emit.words import Stage as Reduction
@@ -304,7 +305,8 @@ class Rows:
         taken = [words.taken_together(*each) for each in self.said.packed.items()]
         inner = replace(inner, writes=(*inner.writes, *taken))
         if not self.plan.resident:
-            head, unroll, places = self.striding(), str(self.plan.written_out(works)), self.along()
+            head, places = self.striding(works), self.along()
+            unroll = str(self.plan.written_out(works))
         else:
             head = "int k = 0; k < PACKS; k++"
             unroll = self.plan.unrolling(works)
@@ -394,7 +396,7 @@ class Rows:
         whole = self.plan.length % self.pack == 0 and not self.plan.lead
         return self.plan.resident and self.lane >= 0 and whole
 
-    def striding(self) -> str:
+    def striding(self, works: Sequence[Work]) -> str:
         """The loop over a row that is not held."""
         letter = self.letter
         whole = " * PACK" if self.pack > 1 else ""
@@ -403,7 +405,7 @@ class Rows:
             start, step = "(blockIdx.y * TEAM + t)", "gridDim.y * TEAM"
         cast = f"({int_})" if self.places.far else ""
         first, by = f"{cast}{start}{whole}{' - lead' if self.plan.lead else ''}", f"{step}{whole}"
-        return f"{int_} {letter} = {first}; {letter} < {self.total(self.row)}; {letter} += {by}"
+        return f"{int_} {striding(letter, first, self.total(self.row), by, works)}"
 
     def neighbours(self, works: Sequence[Work]) -> PassLoop:
         """The elements of a pack, one after another."""

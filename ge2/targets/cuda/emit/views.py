@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, final
 
@@ -15,6 +15,7 @@ import numpy as np
 from ge2.base.arrays import BOOL, COMPLEX, HALF, INEXACT
 from ge2.base.record import record
 from ge2.choice.problem import Problem, described
+from ge2.codegen.axes import Work
 from ge2.codegen.text import Argument, Operand, Text
 from ge2.ir import ArrayType, Dims
 from ge2.ops.reduce import CumMax, CumMin, CumProd, CumSum, Running, state_of
@@ -41,6 +42,19 @@ class Pack:
     kind: ClassVar = "pack"
 
 
+def striding(at: str, first: str, end: str, step: str, works: Iterable[Work]) -> str:
+    """The head of a loop, but for the type: one whose steps depend on the grid counts its turns down,
+    unless branches of functions keep reads of several apart anyway.
+
+    >>> striding("k", "t", "n", "gridDim.y * 8", ())
+    'k = t, turns = ge2_turns(k, n, gridDim.y * 8); turns > 0; turns--, k += gridDim.y * 8'
+    """
+    if "gridDim" not in step or any(w.is_function for w in works):
+        return f"{at} = {first}; {at} < {end}; {at} += {step}"
+    turns = f"ge2_turns({at}, {end}, {step})"
+    return f"{at} = {first}, turns = {turns}; turns > 0; turns--, {at} += {step}"
+
+
 @final
 @record
 class RowLoop:
@@ -56,6 +70,7 @@ class RowLoop:
     narrow: bool
     start: str = ""
     step: str = ""
+    head: str = ""
     unroll: int = 0
     braces: bool = True
     turns: int = 0

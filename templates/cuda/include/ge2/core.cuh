@@ -69,6 +69,12 @@ GE2_FN void ge2_await_kernels() {
 #endif
 }
 
+/* The turns of a loop from `first` by steps to what is below `end`. Where steps depend on the grid, only a loop that counts
+ * its turns down is known by the compiler to have so many, and has what several of them read on its way at once; with a look
+ * at the end between two, each waited for what it had read. */
+template <class N, class M, class S>
+GE2_FN N ge2_turns(N first, M end, S step) { return (N)(((first < end ? end - first : 0) + step - 1) / step); }
+
 /* Complex numbers, read and written as a whole. Products and quotients are in complex.cuh. */
 struct alignas(8) ge2_c64 {
     float re, im;
