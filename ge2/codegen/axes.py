@@ -414,7 +414,7 @@ class Axes:
 
     def longer(self, tuning: Nests, folds: bool) -> int | None:
         """The axis that vectors go along in place of the lane, where that is so short that its elements
-        are written out within: not all arrays have them in one piece, or it is a word of bytes.
+        are written out within: some array lacks them or has them apart, or they are very few.
         """
         short, size = self.lane, self.sizes[self.lane]
         found = [a for a in self.sizes if a != short and self.sizes[a] >= tuning.lanes]
@@ -427,7 +427,9 @@ class Axes:
             return None
         whole = all((s[longer], s[short]) == (size, 1) for s in both.values())
         words = (largest == 1 or folds) and size in (2, 4, 8)
-        return longer if (largest <= tuning.element or folds) and (words or not whole) else None
+        if whole and not words:  # gcc makes vectors of few such arrays by itself
+            return longer if size <= tuning.brief else None
+        return longer if largest <= tuning.element or folds else None
 
     def longer_panel(self, outer: Sequence[int], tuning: Nests) -> int:
         """The axis that is cut into panels: not a lane of few elements, where another is longer."""
@@ -464,9 +466,9 @@ class Axes:
         if length % tuning.vector or size >= tuning.lanes or length > tuning.vector:
             return length % tuning.vector == 0
         gathered = sum(self.lane in s and len(s) > 1 for s in self.strides.values())
-        folds = [w.op for w in works if w.kind == "fold" and self.lane in w.over]
+        sums = all(isinstance(w.op, ReduceSum) for w in works if self.lane in w.over)
         each = all(self.lane in w.axes for w in works if w.is_function)
-        return gathered > 1 and each and all(isinstance(op, ReduceSum) for op in folds)
+        return gathered > 1 and each and sums
 
     def is_near(self, a: int, tuning: Nests) -> bool:
         """True if a few elements along an axis are in the nearest cache with all between them."""
@@ -508,9 +510,7 @@ class Axes:
         if not self.read_again(whole, works):
             return True
         panel = math.prod(self.sizes[a] for a in whole) * tuning.lanes * 4
-        costly = any(
-            w.cost >= BRANCHING.instructions and not w.axes.isdisjoint(whole) for w in works
-        )
+        costly = any(w.cost >= BRANCHING.instructions and w.axes & whole for w in works)
         return panel > tuning.cache and not costly
 
     def read_again(self, whole: frozenset[int], works: Sequence[Work]) -> bool:

@@ -194,3 +194,20 @@ def test_columns_of_points_are_folded_in_panels_of_a_longer_axis(width: int, rng
                 np.testing.assert_allclose(found, wanted, rtol=1e-12)
     text = "".join(map(str, low.kernels))
     assert ("(i0 + i)" in text) == (width <= 8)
+
+
+@pytest.mark.parametrize("width", [2, 3, 4])
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.uint8], ids=str)
+def test_rows_of_very_few_are_written_out_though_all_arrays_have_them(dtype, width, rng):
+    """With more arrays than gcc looks at, it made no vectors: it cannot tell that none overlap."""
+
+    def weighted(xs, ws):
+        return sum(x.astype(np.float32) * w[:, None] for x, w in zip(xs, ws, strict=True))
+
+    xs = [(rng.random((300, width)) * 9).astype(dtype) for _ in range(12)]
+    ws = [rng.random(300).astype(np.float32) for _ in range(12)]
+    compiled = ge2.jit(weighted)
+    all_close(compiled(xs, ws), weighted(xs, ws), rtol=1e-6)
+    (kernel,) = compiled.lower(xs, ws).kernels
+    simd = rf"omp simd[^\n]*\n +for \(int64_t i [^#]*#pragma GCC unroll {width}\n"
+    assert re.search(simd, str(kernel))
