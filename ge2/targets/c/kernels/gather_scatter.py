@@ -22,7 +22,7 @@ from ge2.codegen.axes import strides_of
 from ge2.codegen.layout import merged, windowed
 from ge2.codegen.text import CKernel, Operand, Sharing, Text, guard, whole
 from ge2.ir import ArrayType, Dims
-from ge2.ops.index import Gather, Indexed, Scatter, ScatterReduce, spans
+from ge2.ops.index import Gather, Indexed, Scatter, ScatterMax, ScatterMin, ScatterReduce, spans
 from ge2.ops.reduce import kept
 from ge2.passes.take_to_mask import Index
 from ge2.targets.c.emit import STORED, SUFFIX, expression, number
@@ -320,7 +320,10 @@ class CWriting(Generated):
         tiles, ranges = self.parts(rows, max(caps.threads, 1))
         span = 1 + sum((x.shape[a] - 1) * s for a, s in zip(op.axes, rows.x_over, strict=True))
         head.size("tiles", tiles), head.size("ranges", ranges), head.size("span", span)
-        store = self.stored(op, f"x[{rows.place_x()}]", self.update(rows, ins[1]), x.dtype, held)
+        y = f"x[{rows.place_x()}]"
+        store = self.stored(op, y, self.update(rows, ins[1]), x.dtype, held)
+        if isinstance(op, ScatterMax | ScatterMin) and held.kind == "f" and not rows.along:
+            store = f"if (__builtin_expect({y} == {y}, 1)) {store}"  # a NaN stays: seldom a choice
         last, inner = "", nest_of((), ())
         if along:
             last, inner = rows.u[-1], rows.inner()
