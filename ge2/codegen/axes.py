@@ -9,16 +9,16 @@ from typing import final
 
 from ge2.base.record import mutable, record
 from ge2.codegen.kernel_values import NONE, Held, Nests, Param, Step
+from ge2.ir import Op
 from ge2.ir.graph import BRANCHING, FUNCTION
-from ge2.ops.reduce import ArgReduce
+from ge2.ops.reduce import ArgReduce, ReduceSum
 from ge2.ops.shape import Iota
 
 # -------- The loops that a region becomes: every equation finds its loop, and every value the loops
 # it must outlive.
 # The axes are nested in one order. At each axis the equations that run along it fall into stages:
 # what reads the result of a reduction over the axis comes in a later loop than the reduction. A
-# value that is made in one loop and read in another is kept in an array, unless it is cheaper to
-# make it again.
+# value made in one loop and read in another is kept in an array, unless it is cheaper to make again.
 
 
 @final
@@ -37,9 +37,7 @@ class Spec:
 @final
 @mutable
 class Work:
-    """One equation (or the storing of a result) as something to be done for
-    each element of `axes`.
-    """
+    """One equation, or the storing of a result, to be done for each element of `axes`."""
 
     kind: str  # compute, fold, store
     order: int
@@ -53,17 +51,21 @@ class Work:
     converting: int = 0  # operations of a conversion that the target has no instruction for
 
     @property
+    def op(self) -> Op | None:
+        """The operation of its equation, if it is one."""
+        return None if self.step is None or self.step.eqn is None else self.step.eqn.op
+
+    @property
     def cost(self) -> int:
         """The number of simple operations that it costs."""
-        eqn = None if self.step is None else self.step.eqn
-        own = 1 if eqn is None or self.kind in ("store", "fold") else eqn.op.cost.instructions
+        own = 1 if self.op is None or self.kind != "compute" else self.op.cost.instructions
         return own + self.converting
 
     @property
     def is_function(self) -> bool:
         """True if it computes a transcendental function, of several operations."""
-        eqn = None if self.step is None or self.kind != "compute" else self.step.eqn
-        return eqn is not None and eqn.op.cost.transcendental and self.cost >= FUNCTION.instructions
+        computes = self.op is not None and self.kind == "compute" and self.op.cost.transcendental
+        return computes and self.cost >= FUNCTION.instructions
 
 
 @final
@@ -90,10 +92,7 @@ class Loop:
 
     def everything(self) -> Iterable[Work]:
         for child in self.children:
-            if isinstance(child, Work):
-                yield child
-            else:
-                yield from child.everything()
+            yield from (child,) if isinstance(child, Work) else child.everything()
 
 
 def nest(
@@ -101,8 +100,7 @@ def nest(
 ) -> Loop:
     """The tree of loops. What costs no more than `again` operations is made again rather than kept.
 
-    All of it is in the loop `around`, also what does not run along its axes:
-    on a GPU it is the threads.
+    All of it is in the loop `around`, also what does not run along its axes: a GPU's threads.
     """
     root = Loop(None, None)
     if around is not None:
@@ -163,20 +161,18 @@ class Stages:
         for w in self.works:
             self.stage[w] = max((self.after(x) for x in w.xs), default=0)
         if not any(self.stage.values()):
-            inside = [w for w in self.works if w in self.inside]
-            return [(inside, [w for w in self.works if w not in self.inside])]
+            return [self.parted(self.works)]
         self.read()
         self.move_to_readers()
         self.again()
         count = 1 + max(self.stage.values())
         ordered = sorted(self.works, key=lambda w: w.order)
-        return [
-            (
-                [w for w in ordered if self.stage[w] == t and w in self.inside],
-                [w for w in ordered if self.stage[w] == t and w not in self.inside],
-            )
-            for t in range(count)
-        ]
+        return [self.parted([w for w in ordered if self.stage[w] == t]) for t in range(count)]
+
+    def parted(self, works: list[Work]) -> tuple[list[Work], list[Work]]:
+        """Those along the axis, and the others."""
+        inside = [w for w in works if w in self.inside]
+        return inside, [w for w in works if w not in self.inside]
 
     def after(self, x: Held) -> int:
         """The first stage in which a value can be read."""
@@ -266,11 +262,6 @@ class Stages:
             if self.stage[r] == t:
                 r.xs = [y if x is old else x for x in r.xs]
         return y
-
-
-def is_state(step: Step | None) -> bool:
-    """True if a reduction carries more than a number."""
-    return step is not None and step.eqn is not None and isinstance(step.eqn.op, ArgReduce)
 
 
 # -------- The axes of a region as loops: which are one, which is innermost, in what order they are
@@ -423,7 +414,7 @@ class Axes:
 
     def longer(self, tuning: Nests, folds: bool) -> int | None:
         """The axis that vectors go along in place of the lane, where that is so short that its elements
-        are written out within: not all arrays have them in one piece, or it is a word of bytes.
+        are written out within: some array lacks them or has them apart, or they are very few.
         """
         short, size = self.lane, self.sizes[self.lane]
         found = [a for a in self.sizes if a != short and self.sizes[a] >= tuning.lanes]
@@ -436,7 +427,9 @@ class Axes:
             return None
         whole = all((s[longer], s[short]) == (size, 1) for s in both.values())
         words = (largest == 1 or folds) and size in (2, 4, 8)
-        return longer if (largest <= tuning.element or folds) and (words or not whole) else None
+        if whole and not words:  # gcc makes vectors of few such arrays by itself
+            return longer if size <= tuning.brief else None
+        return longer if largest <= tuning.element or folds else None
 
     def longer_panel(self, outer: Sequence[int], tuning: Nests) -> int:
         """The axis that is cut into panels: not a lane of few elements, where another is longer."""
@@ -454,7 +447,7 @@ class Axes:
         short, size = self.lane, self.sizes[self.lane]
         itemsize = max((p.var.type.dtype.itemsize for p in self.strides), default=1)
         length, reduced = size * itemsize, short in whole | folded
-        if not tuning.rows or (size >= tuning.lanes and length % tuning.vector == 0):
+        if not tuning.rows or self.fills_vectors(size, length, works, tuning):
             return None
         first = min(self.sizes)  # the text of a kernel does not know how many rows a batch has
         long = {a for a, n in self.sizes.items() if a == first or 2 * n >= tuning.lanes}
@@ -467,6 +460,15 @@ class Axes:
         apart = (few and along) or (some and once and (along or reduced))
         around = rows == NONE or self.is_around(rows, whole | folded, tuning)
         return rows if apart and not around else None
+
+    def fills_vectors(self, size: int, length: int, works: Sequence[Work], tuning: Nests) -> bool:
+        """True if rows are whole vectors, or one that is summed where several would be gathered."""
+        if length % tuning.vector or size >= tuning.lanes or length > tuning.vector:
+            return length % tuning.vector == 0
+        gathered = sum(self.lane in s and len(s) > 1 for s in self.strides.values())
+        sums = all(isinstance(w.op, ReduceSum) for w in works if self.lane in w.over)
+        each = all(self.lane in w.axes for w in works if w.is_function)
+        return gathered > 1 and each and sums
 
     def is_near(self, a: int, tuning: Nests) -> bool:
         """True if a few elements along an axis are in the nearest cache with all between them."""
@@ -508,9 +510,7 @@ class Axes:
         if not self.read_again(whole, works):
             return True
         panel = math.prod(self.sizes[a] for a in whole) * tuning.lanes * 4
-        costly = any(
-            w.cost >= BRANCHING.instructions and not w.axes.isdisjoint(whole) for w in works
-        )
+        costly = any(w.cost >= BRANCHING.instructions and w.axes & whole for w in works)
         return panel > tuning.cache and not costly
 
     def read_again(self, whole: frozenset[int], works: Sequence[Work]) -> bool:
@@ -542,7 +542,7 @@ class Axes:
             waits = NO_AXES.union(*(late.get(id(x), NO_AXES) for x in w.xs))
             folded = w.over if w.kind == "fold" else NO_AXES
             found |= waits if w.axes and w.kind != "store" else NO_AXES
-            found |= folded if is_state(w.step) else NO_AXES
+            found |= folded if isinstance(w.op, ArgReduce) else NO_AXES
             late[id(w.y)] = waits | folded
         return frozenset(found)
 

@@ -56,7 +56,7 @@ from ge2.passes.linear_algebra import (
 from ge2.passes.loops import sums_after
 from ge2.passes.loops.absorb_peeled import whole
 from ge2.passes.loops.parts import deinterleave, updates_added
-from ge2.passes.loops.products_outside import joined_products, products_outside
+from ge2.passes.loops.products_outside import joined_products, products_outside, repeated_operands
 from ge2.passes.loops.roll import roll
 from ge2.passes.loops.roll_offsets import roll_offsets
 from ge2.passes.loops.rolled_to_scan import stack, stack_all
@@ -211,8 +211,8 @@ PIPELINES: Final[dict[str, tuple[Pass, ...]]] = {
     "reference": (roll_offsets, *TIDY, roll, whole, stack, fuse),
     "c": (
         user_kernels, roll_offsets, *FIRST[1:], unpadded_updates, written_windows, sorted_reads, order_statistics,
-        joined_products, roll, whole, stack, unread_writes, products_outside, thin_products, factors, in_double,
-        little_first, scans_of_slices,
+        joined_products, roll, whole, stack, unread_writes, products_outside, repeated_operands, thin_products,
+        factors, in_double, little_first, scans_of_slices,
         updates_added, repeated_updates, split_edges, fuse, contractions, constants_late, writes, grounded,
         reads_first, with_copies, views_first, checked_early,
     ),

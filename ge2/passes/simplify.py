@@ -243,6 +243,20 @@ def converted(sweep: Sweep, op: Any, inputs: Sequence[Atom], out: ArrayType) -> 
     return sweep.make(ConvertElementType(out.dtype), (source,), out)
 
 
+def chosen_converted(sweep: Sweep, op: Any, inputs: Sequence[Atom], out: ArrayType) -> Atom | None:
+    """A conversion of a choice between two numbers is a choice between converted ones."""
+    made = sweep.made_by(inputs[0], "where")
+    if made is None or out.weak:
+        return None
+    if inputs[0].type.dtype.kind in "fcV" and out.dtype.kind in "iu":
+        return None
+    which, *numbers = made.inputs
+    if not all(isinstance(x, Literal) for x in numbers):
+        return None
+    values = (x.type.dtype.type(number(x)).astype(out.dtype) for x in numbers)
+    return sweep.make(WHERE, (which, *map(Literal.of, values)), out)
+
+
 def narrowed_first(sweep: Sweep, op: Any, inputs: Sequence[Atom], out: ArrayType) -> Atom | None:
     """Rounds a computed value before its reshape, so that the kernel that makes it rounds it."""
     seen = sweep.made_by(inputs[0], "reshape")
@@ -444,7 +458,7 @@ RULES: Rules = {
     "name": (same,),
     "where": (either_way,),
     "integer_pow": (first_power,),
-    "convert_element_type": (converted, narrowed_first),
+    "convert_element_type": (converted, chosen_converted, narrowed_first),
     "broadcast_in_dim": (broadcast,),
     "transpose": (transposed,),
     "reshape": (reshaped, diagonal),

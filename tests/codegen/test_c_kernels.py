@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from ml_dtypes import bfloat16, float8_e4m3fn
 
 import ge2
 from ge2.base.config import config
@@ -497,3 +498,23 @@ def test_rows_of_a_half_type_are_widened_once_for_all_passes_over_them(rng):
     np.testing.assert_allclose(compiled(x), norm(x), rtol=2e-3)
     (kernel,) = compiled.lower(x).kernels
     assert str(kernel).count("ge2_cast_f16_f32(a[") == 1
+
+
+def moved(x, i, y):
+    z = x.copy()
+    z[i] = y
+    return z, np.concatenate([x, y]), x.T.copy(), np.roll(x, 3, 1)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, bfloat16, float8_e4m3fn], ids=str)
+def test_copies_of_half_types_keep_their_bits(dtype: Any, rng: np.random.Generator) -> None:
+    """Of NaN, too, whatever its bits are: no copy makes a number a float32 and rounds it again."""
+    dtype = np.dtype(dtype)
+    bits = np.arange(1 << 16).astype(f"u{dtype.itemsize}")
+    x, y = bits.view(dtype).reshape(256, 256), rng.permutation(bits)[:4096].view(dtype)
+    i = rng.permutation(256)[:16]
+    args = x, i, y.reshape(16, 256)
+    low = ge2.jit(moved).lower(*args)
+    for ours, wanted in zip(low.executable(*args), moved(*args), strict=True):
+        np.testing.assert_array_equal(ours.view(bits.dtype), wanted.view(bits.dtype))
+    assert "ge2_cast_" not in "".join(map(str, low.kernels))

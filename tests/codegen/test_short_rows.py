@@ -133,6 +133,25 @@ def test_vectors_go_across_rows_whose_elements_are_costly(rng):
             assert len(re.findall(inner, text)) > 4
 
 
+def decayed(x, y, z):
+    kept = np.exp(x * y) * z
+    return kept, kept.sum(-1)
+
+
+def test_rows_of_full_vectors_that_several_arrays_have_are_not_gathered(rng):
+    """A row is a vector as it lies: of 16 float32, and of 8 or 16 float64; others are gathered."""
+    inner = r"for \(int64_t (.) = 0; \1 < n_\1; \1\+\+\) \{\n +#pragma omp simd\n +for .*_width;"
+    for dtype, n, gathered in (
+        (np.float32, 16, False), (np.float64, 8, False), (np.float64, 16, False),
+        (np.float32, 24, True), (np.float64, 12, True),
+    ):  # fmt: skip
+        args = [rng.standard_normal((83, n)).astype(dtype) for _ in range(3)]
+        compiled = ge2.jit(decayed)
+        all_close(compiled(*args), decayed(*args), rtol=1e-5 if dtype == np.float32 else 1e-13)
+        (kernel,) = compiled.lower(*args).kernels
+        assert bool(re.search(inner, str(kernel))) == gathered
+
+
 def mean_of_short_rows(p):
     e = np.exp(p - p.max(-1, keepdims=True))
     return -np.mean(p.max(-1) + np.log(e.sum(-1)))
@@ -175,3 +194,20 @@ def test_columns_of_points_are_folded_in_panels_of_a_longer_axis(width: int, rng
                 np.testing.assert_allclose(found, wanted, rtol=1e-12)
     text = "".join(map(str, low.kernels))
     assert ("(i0 + i)" in text) == (width <= 8)
+
+
+@pytest.mark.parametrize("width", [2, 3, 4])
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.uint8], ids=str)
+def test_rows_of_very_few_are_written_out_though_all_arrays_have_them(dtype, width, rng):
+    """With more arrays than gcc looks at, it made no vectors: it cannot tell that none overlap."""
+
+    def weighted(xs, ws):
+        return sum(x.astype(np.float32) * w[:, None] for x, w in zip(xs, ws, strict=True))
+
+    xs = [(rng.random((300, width)) * 9).astype(dtype) for _ in range(12)]
+    ws = [rng.random(300).astype(np.float32) for _ in range(12)]
+    compiled = ge2.jit(weighted)
+    all_close(compiled(xs, ws), weighted(xs, ws), rtol=1e-6)
+    (kernel,) = compiled.lower(xs, ws).kernels
+    simd = rf"omp simd[^\n]*\n +for \(int64_t i [^#]*#pragma GCC unroll {width}\n"
+    assert re.search(simd, str(kernel))

@@ -17,7 +17,7 @@ from ge2.base.compiler import significant
 from ge2.base.config import config
 from ge2.ops.index import Gather, Scatter, ScatterAdd, ScatterMax, ScatterMin
 from ge2.ops.reduce import kept
-from ge2.ops.shape import Reshape, Transpose
+from ge2.ops.shape import Reshape, Rev, Transpose
 from ge2.passes.take_to_mask import Index
 from tests.kernels.programs import Programs, alike, eager_threads, needs_compiler, numbers
 
@@ -53,6 +53,32 @@ def test_as_the_references(data: st.DataObject, op: type[Any]) -> None:
     programs = Programs()
     for _ in range(6):
         drawn(data.draw, programs, op)
+    programs.check()
+
+
+@pytest.mark.parametrize("width", [0, 1, 3, 4, 16, 17])
+def test_short_rows_at_many_indices(width: int) -> None:
+    """Where they begin is found for 256 indices at a time: of one axis and of two, in steps, from
+    the end, and where one index is a number.
+    """
+    rng, programs, n = np.random.default_rng(width), Programs(), 777
+    row = (width,) if width else ()
+    for kind in (np.int64, np.int32, np.uint8):
+        low = 0 if kind is np.uint8 else -9
+        near, far = (rng.integers(low, 9, (n, 2)).astype(kind)[:, k] for k in (0, 1))
+        views = programs.given(near), programs.apply(Rev((0,)), programs.given(far))
+        x = rng.random((9, 11, *row))
+        each = (views[0], near), (views[1], far[::-1])
+        one = programs.given(np.array(5, kind)), np.array(5, kind)
+        for axes, taken in (
+            ((0, 1), each), ((0, 1), (one, each[0])), ((1,), each[:1]), ((0,), each[1:]),
+        ):  # fmt: skip
+            rest = tuple(m for a, m in enumerate(x.shape) if a not in axes)
+            updates = rng.random((n, *rest))
+            programs.add(Gather(axes), (programs.given(x), x), *taken)
+            for op in (ScatterAdd, ScatterMax, Scatter):
+                given = (programs.given(x), x), (programs.given(updates), updates)
+                programs.add(op(axes), *given, *taken)
     programs.check()
 
 

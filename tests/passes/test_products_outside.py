@@ -13,7 +13,8 @@ from ge2.base.config import config
 from ge2.ir import Eqn, Graph
 from ge2.ops.dot import DotGeneral
 from ge2.ops.graphs.loops import ScanLoop
-from ge2.passes.loops.products_outside import joined_products, products_outside
+from ge2.passes.loops.products_outside import joined_products, products_outside, repeated_operands
+from tests.passes.graphs import alike
 
 STEPS, BATCH, WIDE, HIDDEN = 6, 3, 9, 8
 
@@ -176,3 +177,24 @@ def test_a_part_that_is_read_in_the_loop_too_stays_in_it() -> None:
     after = products_outside(graph)
     assert products(the_loop(after).eqns) == 2  # of the other parts
     same(after(*args), graph(*args))
+
+
+@pytest.mark.parametrize("shapes", [
+    ((6, 5, 1, 7), (5, 7, 8)), ((6, 5, 3, 7), (5, 7, 8)), ((2, 6, 1, 7), (7, 3)),
+    ((5, 1, 7), (6, 5, 7, 1)), ((5, 2, 70), (6, 5, 70, 4)), ((2, 1, 3, 14), (2, 9, 14, 5)),
+    ((3, 1, 1, 2, 17), (4, 1, 17, 5)), ((1, 5, 2, 70), (6, 1, 70, 4)),
+])  # fmt: skip
+def test_batches_along_which_an_operand_repeats_are_rows(shapes: Any) -> None:
+    rng = np.random.default_rng(5)
+    a, b = (rng.standard_normal(shape) for shape in shapes)
+    found = alike(repeated_operands, lambda a, b: np.matmul(a, b) * 2, a, b, rtol=1e-12, atol=1e-12)
+    (product,) = (e for e in found.eqns if e.op.name == "dot_general")
+    assert [x.type.size for x in product.inputs] == [a.size, b.size]
+
+
+def test_large_results_are_not_turned_for_a_small_operand() -> None:
+    def f(a: Any, b: Any) -> Any:
+        return a @ b
+
+    closed = make_jaxpr(f)(np.ones((6, 5, 30, 7)), np.ones((5, 7, 80)))
+    assert repeated_operands(closed.graph) is closed.graph

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 from ge2.passes.simplify import simplify
-from tests.passes.graphs import after, graph, lines, same
+from tests.passes.graphs import after, alike, graph, lines, names, same
 
 X = "{ lambda ; x:f32[3]. let"
 
@@ -155,3 +157,18 @@ def test_dead_code_goes_and_barriers_stay():
 def test_a_simpler_graph_is_left_alone():
     text = f"{X} a:f32[3] = tanh x b:f32[3] = mul a 2.0:f32[] in (b, x, 1.0:f32[]) }}"
     assert simplify(graph(text)) == graph(text)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "dtype"), [(8, 0, "u1"), (-1, 1, "f4"), (2.5, 0.1, "f2"), (1, 300, "i1")]
+)
+def test_a_choice_between_numbers_is_made_of_converted_ones(a: Any, b: Any, dtype: str) -> None:
+    x = np.array([-1.0, 2.0, np.nan])
+    found = alike(simplify, lambda x: np.where(x < 0, a, b).astype(dtype), x)
+    assert names(found) == ["lt", "where"]
+
+
+def test_a_choice_between_floats_is_converted_to_integers_where_it_is_made() -> None:
+    """What becomes of those out of range is the processor's matter."""
+    found = alike(simplify, lambda x: np.where(x < 0, 1.5, 0.5).astype("i4"), np.array([-1.0, 2.0]))
+    assert names(found) == ["lt", "where", "convert_element_type"]

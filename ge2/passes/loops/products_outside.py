@@ -11,12 +11,14 @@ An iteration is a chain of steps that wait for one another, each of which reads 
 one product of all rows reads it once. What is joined to be multiplied is multiplied apart, so that
 the part that is known before the loop is such a product, and nothing is joined; the derivative has
 the same of parts of a product of which one is read after the loop alone.
+
+A batch of products with one matrix for all of them is such a product, too, without a loop.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate, pairwise
 from typing import final
@@ -26,7 +28,7 @@ from ge2.ops.dot import DotGeneral
 from ge2.ops.elementwise import ADD
 from ge2.ops.graphs.loops import ScanLoop, stacked
 from ge2.ops.graphs.region import readers_of
-from ge2.ops.shape import Concatenate, Slice, Transpose
+from ge2.ops.shape import BroadcastInDim, Concatenate, Slice, Transpose
 from ge2.passes.context import NOTHING, Context, ProductsOutside
 from ge2.passes.loops import after_first
 
@@ -325,3 +327,78 @@ def worth(eqn: Eqn, side: int, made: Atom, instead: Atom, tuning: ProductsOutsid
     assert isinstance(eqn.op, DotGeneral)
     terms = eqn.inputs[side].type.shape[eqn.op.contract[side][0]]
     return terms >= tuning.terms and made.type.nbytes <= tuning.growth * instead.type.nbytes
+
+
+# ------------------------------------------------------- batches along which an operand is repeated
+
+
+def repeated_operands(graph: Graph) -> Graph:
+    """Products of a batch along which one operand only repeats are products of more rows of the other:
+    nothing is repeated in memory, and the matrix is read once for all of them.
+
+    a[i,j,m,k] @ broadcast(b[j,k,n])[i,j,k,n] -> transpose((a[i,j,m,k] @ b[j,k,n])[j,i,m,n])
+    """
+    makers = makers_of(graph)
+    eqns = tuple(new for eqn in graph.eqns for new in with_rows_of_batch(eqn, makers))
+    return graph if eqns == graph.eqns else without_dead_code(replace(graph, eqns=eqns))
+
+
+def with_rows_of_batch(eqn: Eqn, makers: Mapping[Var, Eqn]) -> list[Eqn]:
+    """A product as one of more rows and what it needs, or as it is."""
+    if not isinstance(eqn.op, DotGeneral):
+        return [eqn]
+    for side, x in enumerate(eqn.inputs):
+        made = makers.get(x) if isinstance(x, Var) else None
+        if made is None or not isinstance(made.op, BroadcastInDim):
+            continue
+        dims, axes = made.op.dims, eqn.op.beside[side]
+        gone = [n for n, axis in enumerate(axes) if axis not in dims and x.type.shape[axis] > 1]
+        if gone and (eqns := of_more_rows(eqn, side, made, gone, makers)):
+            return eqns
+    return [eqn]
+
+
+def of_more_rows(
+    eqn: Eqn, side: int, made: Eqn, gone: list[int], makers: Mapping[Var, Eqn]
+) -> list[Eqn]:
+    """A product without some axes of its batch, along which `made` repeats the operand of that side;
+    nothing where the result is in another order, and too large to be copied for that.
+    """
+    op, (x,), (y,), other = eqn.op, made.inputs, eqn.outs, 1 - side
+    assert isinstance(op, DotGeneral) and isinstance(made.op, BroadcastInDim)
+    left = [a for a in range(len(made.op.shape)) if a not in {op.beside[side][n] for n in gone}]
+    spread = BroadcastInDim(
+        tuple(made.op.shape[a] for a in left), tuple(left.index(d) for d in made.op.dims)
+    )
+    one = Var(x.type.with_shape(spread.shape))
+    eqns = [] if one.type == x.type else [Eqn(spread, (x,), (one,), eqn.source)]
+    batch = [n for n in range(len(op.beside[0])) if n not in gone]
+    contract, beside = [*op.contract], [op.beside[0], op.beside[1]]
+    contract[side] = tuple(left.index(a) for a in op.contract[side])
+    beside[side] = tuple(left.index(op.beside[side][n]) for n in batch)
+    beside[other] = tuple(op.beside[other][n] for n in batch)
+    product = replace(op, contract=(contract[0], contract[1]), beside=(beside[0], beside[1]))
+    inputs = [*eqn.inputs]
+    inputs[side] = x if one.type == x.type else one
+    (found,) = product.infer(*(a.type for a in inputs))
+    before, after = named(op, eqn.inputs, other), named(product, inputs, other, side, left)
+    order = tuple(after.index(axis) for axis in before)
+    same = order == tuple(range(len(order)))
+    if not same and 2 * found.nbytes > made.outs[0].type.nbytes:
+        return []
+    rows = y if same else Var(found)
+    eqns += with_rows_of_batch(Eqn(product, tuple(inputs), (rows,), eqn.source), makers)
+    return eqns if same else [*eqns, Eqn(Transpose(order), (rows,), (y,), eqn.source)]
+
+
+def named(
+    op: DotGeneral, inputs: Sequence[Atom], other: int, side: int = -1, left: Sequence[int] = ()
+) -> list[tuple[int, int]]:
+    """The axes of a product by its operand and the axis there; those of the batch by the `other`
+    operand, and those of one that lacks some by the axes that are `left`.
+    """
+    free = op.free(*(a.type for a in inputs))
+    found = [(other, a) for a in op.beside[other]]
+    for n in (0, 1):
+        found += [(n, left[a] if n == side else a) for a in free[n]]
+    return found

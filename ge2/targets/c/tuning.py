@@ -29,6 +29,7 @@ class Regions:
     # rounds of a loop within vectors up to which gcc is told to write it out, and extremes have no
     # branch: gcc 12 makes no vectors, or slow ones, of more
     brief: int = 3
+    moved: int = 4  # the same of one that folds nothing
     # operations for each element that is not beside the one before, below which its loop has no
     # vectors: gcc took 1.0 s for two loops over columns of bytes, which were no quicker
     scattered: int = 4

@@ -85,9 +85,7 @@ def arrays_of(region: Region) -> list[Var]:
 
 @lru_cache(256)
 def written(region: Region, numbered: tuple[Operand, ...], caps: Caps) -> CKernel:
-    """The kernel of a region, whose text has no offsets: in place of its own,
-    each operand has its number.
-    """
+    """The kernel of a region, whose text has no offsets: each operand has its number instead."""
     return Writer(region, dict(zip(arrays_of(region), numbered, strict=True)), caps).run()
 
 
@@ -276,7 +274,9 @@ class Writer(Statements):
     def is_brief(self, loop: Loop) -> bool:
         """True of a loop of very few rounds within one that has vectors."""
         size = self.axes.sizes[loop.spec.axes[0]] if loop.spec else 0
-        return 0 < size <= self.tuning.brief and any(map(self.written_out, loop.path[:-1]))
+        folds = any(w.kind == "fold" for w in loop.everything())
+        most = self.tuning.brief if folds else self.tuning.moved
+        return 0 < size <= most and any(map(self.written_out, loop.path[:-1]))
 
     # -- reductions
 

@@ -194,8 +194,24 @@ BITS = {1: "u8", 2: "u16", 4: "u32", 8: "u64"}  # of elements by their bytes, as
 
 def moving(region_and_places: Moved, caps: Caps) -> CKernel:
     """The kernel of a copy: by tiles where the arrays are across each other, or else by loops."""
-    region, placed = region_and_places
-    return transposing(region_and_places, caps) or c_kernel(region, placed, caps)
+    region, placed = of_bits(region_and_places)
+    return transposing((region, placed), caps) or c_kernel(region, placed, caps)
+
+
+def of_bits(given: Moved) -> Moved:
+    """The same copy, of a half type's bits: no number is made a float32 and rounded again."""
+    region, placed = given
+    graph = region.graph
+    copies = len(graph.inputs) == len(graph.eqns) == 1
+    if not copies or not isinstance(graph.eqns[0].op, ConvertElementType):
+        return given
+    (a,), (b,) = graph.inputs, graph.eqns[0].outs
+    if a.type.dtype != b.type.dtype or a.type.dtype not in HALF or placed[a].value:
+        return given
+    bits = np.dtype(f"u{a.type.dtype.itemsize}")
+    x, y = Var(a.type.with_dtype(bits)), Var(b.type.with_dtype(bits))
+    copy = Graph((x,), (Eqn(ConvertElementType(bits), (x,), (y,)),), (y,))
+    return replace(region, graph=copy), {x: placed[a], y: placed[b]}
 
 
 def transposing(given: Moved, caps: Caps) -> CKernel | None:

@@ -22,7 +22,7 @@ from ge2.codegen.axes import strides_of
 from ge2.codegen.layout import merged, windowed
 from ge2.codegen.text import CKernel, Operand, Sharing, Text, guard, whole
 from ge2.ir import ArrayType, Dims
-from ge2.ops.index import Gather, Indexed, Scatter, ScatterReduce, spans
+from ge2.ops.index import Gather, Indexed, Scatter, ScatterMax, ScatterMin, ScatterReduce, spans
 from ge2.ops.reduce import kept
 from ge2.passes.take_to_mask import Index
 from ge2.targets.c.emit import STORED, SUFFIX, expression, number
@@ -63,7 +63,20 @@ class Rows:
         self.work = math.prod(self.over) * math.prod(self.along)
 
     def ends(self) -> tuple[list[str], list[str]]:
-        return self.head.sizes(self.i, self.over), self.head.sizes(self.u, self.along)
+        """The ends of both kinds of loops: that of a short row is a number, so that it is written out."""
+        over, along = (
+            self.head.sizes(self.i, self.over),
+            self.head.sizes(self.u[:-1], self.along[:-1]),
+        )
+        if not self.along:
+            return over, along
+        n = self.along[-1]
+        return over, [*along, str(n) if self.short else self.head.size(f"n_{self.u[-1]}", n)]
+
+    @property
+    def short(self) -> bool:
+        """True if rows are so short that no thread has a part of one."""
+        return bool(self.along) and 1 < self.along[-1] <= self.head.tuning.nests.short
 
     @property
     def tight(self) -> bool:
@@ -94,8 +107,10 @@ class Rows:
     def extent(self, k: int) -> str:
         return self.head.size(f"size{k}", self.x.shape[self.op.axes[k]])
 
-    def at(self) -> tuple[Text]:
-        """Returns where the row of `x` begins."""
+    def at(self, of_block: bool = False) -> tuple[Text]:
+        """Returns where the row of `x` begins, for each index or as found for a block of them."""
+        if of_block:
+            return (Text(f"const int64_t at = places[{self.i} - first];"),)
         head, terms = self.head, []
         for k, (t, operand) in enumerate(zip(self.indices, self.ins, strict=True)):
             read = name = f"index{k}"
@@ -106,6 +121,32 @@ class Rows:
             step = self.x_over[k]
             terms.append(term if step == 1 else f"{term} * {head.size(f'x_{k}', step)}")
         return (Text(f"const int64_t at = {' + '.join(terms)};"),)
+
+    def block(self) -> tuple[Text, ...]:
+        """The same of the indices from `first` to `end`; nothing where each is worked out alone."""
+        if not self.in_blocks:
+            return ()
+        head, found = self.head, list[Text]()
+        for k, (t, operand) in enumerate(zip(self.indices, self.ins, strict=True)):
+            name, (step,) = f"index{k}", self.strides[k]
+            first = (
+                f"&{name}" if operand.value else f"{name} + {head.place(name, ('first',), (step,))}"
+            )
+            apart = str(step) if step in (0, 1) else head.size(f"{name}_first", step)
+            by = self.x_over[k]
+            by_text = "1" if by == 1 else head.size(f"x_{k}", by)
+            where = f"end - first, {apart}, {self.extent(k)}, {by_text}, {int(k > 0)}"
+            found.append(Text(f"ge2_index_places_{SUFFIX[t.dtype]}(places, {first}, {where});"))
+        return tuple(found)
+
+    @property
+    def in_blocks(self) -> bool:
+        """True if where rows begin is found for a block of indices at a time, by vectors of 32 bits."""
+        far = sum(
+            (self.x.shape[a] - 1) * abs(s) for a, s in zip(self.op.axes, self.x_over, strict=True)
+        )
+        few = math.prod(self.along) <= self.head.tuning.nests.short
+        return len(self.over) == 1 and few and far < 1 << 31
 
     def place_x(self) -> str:
         return added("at", self.head.place("x", self.u, self.x_along))
@@ -136,6 +177,7 @@ class Gathering:
     end: str = ""
     tile: int = 0
     checks: tuple[Check, ...] = ()
+    block: tuple[Text, ...] = ()
 
 
 @final
@@ -150,8 +192,10 @@ class Scattering:
     along: tuple[tuple[str, str], ...]
     last: str
     count: str
+    short: bool
     simd: bool
     store: tuple[Text]
+    block: tuple[Text, ...]
 
 
 @final
@@ -174,6 +218,11 @@ class Summing:
 def stretch_of(places: int, tuning: Moves) -> int:
     """Updates of so many places that are added up apart from others."""
     return max(tuning.stretch, tuning.per_place // 2 * places)
+
+
+def in_blocks(count: str) -> str:
+    """So many iterations in blocks, as `in_blocks` of templates/c/loops.c.jinja has them."""
+    return f"({count} + 255) / 256"
 
 
 def added(a: str, b: str) -> str:
@@ -206,14 +255,17 @@ class CGather(Generated):
             x, y = rows.x_along, rows.y_along
             rows.u, rows.x_along, rows.y_along = rows.u[:-1], x[:-1], y[:-1]
         to, source = rows.place_y(), rows.place_x()
-        sharing = None
-        if over and tight:
+        sharing, block = None, rows.block()
+        at = rows.at(bool(block))
+        if block:
+            sharing = shared(rows.head, (in_blocks(over[0]),), rows.work)
+        elif over and tight:
             sharing = shared(rows.head, over, rows.work)
         elif over:
             sharing = shared_in_vectors(rows.head, len(over), rows.work, lines=2)
         return Gathering(
-            nest_of(rows.i, over), sharing, rows.at(), nest_of(rows.u, along[:-1]) if tight else (), to,
-            source, along[-1] if tight else "",
+            nest_of(rows.i, over), sharing, at, nest_of(rows.u, along[:-1]) if tight else (), to, source,
+            along[-1] if tight else "", block=block,
         )  # fmt: skip
 
     def apart(self, rows: Rows) -> Gathering:
@@ -268,14 +320,19 @@ class CWriting(Generated):
         tiles, ranges = self.parts(rows, max(caps.threads, 1))
         span = 1 + sum((x.shape[a] - 1) * s for a, s in zip(op.axes, rows.x_over, strict=True))
         head.size("tiles", tiles), head.size("ranges", ranges), head.size("span", span)
-        store = self.stored(op, f"x[{rows.place_x()}]", self.update(rows, ins[1]), x.dtype, held)
+        y = f"x[{rows.place_x()}]"
+        store = self.stored(op, y, self.update(rows, ins[1]), x.dtype, held)
+        if isinstance(op, ScatterMax | ScatterMin) and held.kind == "f" and not rows.along:
+            store = f"if (__builtin_expect({y} == {y}, 1)) {store}"  # a NaN stays: seldom a choice
         last, inner = "", nest_of((), ())
         if along:
             last, inner = rows.u[-1], rows.inner()
-        at = rows.at()
+        block = rows.block()
+        at = rows.at(bool(block))
         view = Scattering(
             checks, shared(head, ("tiles * ranges",), rows.work), nest_of(rows.i, over), at, inner, last,
-            along[-1] if along else "", x.dtype not in COMPLEX, (Text(store),),
+            along[-1] if along else "", rows.short, x.dtype not in COMPLEX, (Text(store),),
+            block,
         )  # fmt: skip
         return head.skeleton(op.name, problem, "scatter", view)
 

@@ -11,7 +11,6 @@ from functools import partial
 from typing import Any, Final
 
 from ge2.choice.problem import Variant
-from ge2.codegen.axes import is_state
 from ge2.codegen.kernel_values import folded_axes
 from ge2.codegen.text import Operand, whole
 from ge2.ir import Graph, Var, makers_of
@@ -498,5 +497,6 @@ def rank(problem: Problem, axes: frozenset[int]) -> int:
     complete; then the most used.
     """
     read = {x for w in problem.works if w.kind != "store" for x in w.xs}
-    full = any(w.over == axes and (w.y in read or is_state(w.step)) for w in problem.folded)
-    return 1000 * full + Counter(w.over for w in problem.folded)[axes]
+    folded = [w for w in problem.folded if w.over == axes]
+    full = any(w.y in read or isinstance(w.op, ArgReduce) for w in folded)
+    return 1000 * full + len(folded)

@@ -28,7 +28,8 @@ static __attribute__((unused, noinline, cold)) void ge2_index_fails(
  * ge2_index_i64: one that was found inside, counted from the start; what became of it since, it names an element.
  * ge2_index_outside_i64: whether one of n,
  * `step` apart, is outside an axis of that size; the first of them becomes the error. ge2_index_clamped_i64: an index
- * for those who look later whether it was `outside`. */
+ * for those who look later whether it was `outside`. ge2_index_places_i64: n of them that were found inside, as places in an array of less than 2^31 elements in which the next
+ * index is `by` further; `more` to what places those of another axis have made. */
 #define GE2_INDICES_SHARED (1 << 17) /* indices from which on threads share them, in parts of so many */
 #define GE2_INDICES_PART (1 << 14)
 #define GE2_INDICES(t, T) \
@@ -36,6 +37,22 @@ static __attribute__((unused, noinline, cold)) void ge2_index_fails(
     GE2_FN int64_t ge2_index_##t(T i, int64_t size) { \
         const int64_t at = (int64_t)i < 0 ? (int64_t)i + size : (int64_t)i; \
         return (uint64_t)at < (uint64_t)size ? at : 0; \
+    } \
+    GE2_FN int32_t ge2_index_near_##t(T i, int32_t size) { \
+        const int32_t at = (int64_t)i < 0 ? (int32_t)i + size : (int32_t)i; \
+        return (uint32_t)at < (uint32_t)size ? at : 0; \
+    } \
+    GE2_BRANCHING GE2_SINGLE void ge2_index_places_##t( \
+        int32_t *places, const T *x, int64_t n, int64_t step, int64_t size, int64_t by, int more) { \
+        const int32_t below = (int32_t)size, each = (int32_t)by; \
+        if (step != 1 || more) { \
+            _Pragma("omp simd") \
+            for (int64_t i = 0; i < n; i++) \
+                places[i] = (more ? places[i] : 0) + ge2_index_near_##t(x[i * step], below) * each; \
+            return; \
+        } \
+        _Pragma("omp simd") \
+        for (int64_t i = 0; i < n; i++) places[i] = ge2_index_near_##t(x[i], below) * each; \
     } \
     GE2_FN int ge2_index_is_outside_##t(T i, int64_t size) { \
         return (uint64_t)(int64_t)i + (uint64_t)size >= 2 * (uint64_t)size; \
