@@ -21,6 +21,7 @@ from ge2.passes.context import Pass
 from ge2.passes.fold import counted, fold, forward_writes
 from ge2.passes.indices import SumsAt as SumsAt
 from ge2.passes.indices import Wrap as Wrap
+from ge2.passes.indices import masked_reads
 from ge2.passes.loops import trim
 from ge2.passes.loops.parts import parts_as_values
 from ge2.passes.simplify import inline, simplify, strong
@@ -55,6 +56,7 @@ TIDY: tuple[Pass, ...] = (
     trim,
     simplify,
     parts_as_values,
+    masked_reads,
     forward_writes,
     fold,
     match,

@@ -316,7 +316,8 @@ class Tuning:
     elements of lines, too few for a block each, of which all blocks seek so many.
     `first`: the first or last elements of lines, at most, that are found and not sorted, and of lines
     how long, at least; `first_share`: one of so many elements at most, on a GPU and on the CPU, where
-    500 of 32000 took longer in a heap than all of them in order.
+    500 of 32000 took longer in a heap than all of them in order. `made_matrix`: bytes, at least, of a
+    matrix that is made in C where it is multiplied by a vector: smaller ones a library reads in a cache.
     """
 
     fusion: Fusion = Fusion()
@@ -331,6 +332,7 @@ class Tuning:
     tiny_products: TinyProducts = TinyProducts()
     # in C products of up to four terms take less than half as long with what follows them
     thin_products: TinyProducts = TinyProducts(large=2, smallest=4096)
+    made_matrix: int = 8 << 20
     short_sums: ShortSums = ShortSums()
     products_to_sums: ProductsToSums = ProductsToSums()
     split_sums: SplitSums = SplitSums()

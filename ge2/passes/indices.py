@@ -25,9 +25,10 @@ from ge2.ir import (
     Var,
     applied,
     makers_of,
+    renamed,
     without_dead_code,
 )
-from ge2.ops.elementwise import ADD
+from ge2.ops.elementwise import ADD, WHERE
 from ge2.ops.graphs.region import Region, is_loop
 from ge2.ops.index import Gather, ScatterAdd, ScatterReduce
 from ge2.ops.pointlike import Pointlike, Pointwise
@@ -36,6 +37,36 @@ from ge2.ops.shape import Barrier, BroadcastInDim, Concatenate, Iota, Pad, Resha
 from ge2.passes.context import NOTHING, Context, Moves, Tuning
 from ge2.passes.fusion_group import NONE, dims_of, folding, folds, fusible, picked
 from ge2.passes.take_to_mask import INT32, Index
+
+# -------- `x[mask]` is the first element that the mask chooses where the mask does not hold, so that no
+# derivative meets a NaN of an element that was not chosen. Where nothing reads those elements, but a
+# choice by the same mask that leaves them out, the array is read as it is.
+# where m (f (where m x first)) y -> where m (f x) y
+
+
+def masked_reads(graph: Graph) -> Graph:
+    """The graph without choices whose other elements are left out later on."""
+    masks = Counter[Atom](e.inputs[0] for e in graph.eqns if e.op is WHERE)
+    if max(masks.values(), default=0) < 2:
+        return graph
+    nowhere = frozenset[Atom]()
+    kept = dict.fromkeys(graph.outputs, nowhere)  # masks outside of which nobody reads a value
+    instead: dict[Any, Atom] = {}
+    for e in reversed(graph.eqns):
+        out = e.outs[0] if isinstance(e.op, Pointlike) else None
+        mine = kept.get(out, nowhere)  # type: ignore[call-overload]
+        for n, a in enumerate(e.inputs):
+            alike = out is not None and a.type.shape == out.type.shape
+            chosen = {e.inputs[0]} if alike and e.op is WHERE and n == 1 else nowhere
+            passed = mine | chosen if alike else nowhere
+            kept[a] = kept[a] & passed if a in kept else passed
+        if e.op is WHERE and e.inputs[0] in mine and e.inputs[1].type == out.type:
+            instead[out] = e.inputs[1]
+    for read, a in reversed(instead.items()):  # what is read instead may itself be
+        instead[read] = instead.get(a, a)
+    eqns = tuple(renamed(instead, e) for e in graph.eqns)
+    return without_dead_code(replace(graph, eqns=eqns)) if instead else graph
+
 
 # -------- Indices that a region compares with counts are counted from the start inside it, where
 # they wrap around.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any, final
@@ -34,7 +34,6 @@ from ge2.ops.shape import (
     place_along,
 )  # fmt: skip
 from ge2.passes.context import NOTHING, Context, ProductsToSums, TinyProducts
-from ge2.passes.simplify import Sweep
 
 # -------- Products with a vector, and products of few elements with long sums, become sums of
 # products of elements, which fuse with what is around them.
@@ -261,13 +260,32 @@ def tiny_products(graph: Graph, context: Context = NOTHING) -> Graph:
 
 
 def thin_products(graph: Graph, context: Context = NOTHING) -> Graph:
-    """The same, in C, of products of few terms alone that are read once, and of those without sums."""
-    makers = makers_of(graph)
-    outer = {id(e): lambda e: Sums(e, makers).eqns() for e in graph.eqns if is_outer(e)}
-    found = products_of_few_terms(graph, context.tuning.thin_products)
-    reads = Counter[Atom](a for e in graph.eqns for a in e.inputs)
+    """The same, in C, of products of few terms alone that are read once, of those without sums, and
+    of vectors by large matrices that are made for them.
+    """
+    makers, tuning = makers_of(graph), context.tuning
+    reads = Counter[Atom]([*(a for e in graph.eqns for a in e.inputs), *graph.outputs])
+    single = {a: maker for a, maker in makers.items() if reads[a] == 1}
+    sums = [e for e in graph.eqns if is_outer(e) or makes_matrix(e, single, tuning.made_matrix)]
+    found = products_of_few_terms(graph, tuning.thin_products)
     once = [e for e in found if reads[e.outs[0]] == 1 and is_by_rows(e, makers)]
-    return with_sums(graph, {**outer, **dict.fromkeys(map(id, once), by_terms)})
+    instead = dict.fromkeys(map(id, sums), lambda e: Sums(e, makers).eqns())
+    return with_sums(graph, instead | dict.fromkeys(map(id, once), by_terms))
+
+
+def makes_matrix(eqn: Eqn, single: Makers, smallest: int) -> bool:
+    """True of a vector by a matrix that elementwise work makes for it alone, of so many bytes that
+    no cache keeps it until a library reads it.
+    """
+    if not isinstance(eqn.op, DotGeneral):
+        return False
+    vector, matrix = sorted(eqn.inputs, key=lambda a: a.type.size)
+    maker = single.get(matrix)  # type: ignore[arg-type]
+    if maker is None or not isinstance(maker.op, Pointlike) or matrix.type.nbytes < smallest:
+        return False
+    if matrix.type.shape[-1] < 16:  # a loop over its lines has no vectors
+        return False
+    return vector.type.size == terms_of(eqn) and vector.type.dtype == matrix.type.dtype
 
 
 def is_by_rows(eqn: Eqn, makers: Makers) -> bool:
@@ -576,25 +594,3 @@ def constant_matrices(eqn: Eqn) -> dict[Var, Matrix]:
         if isinstance(a, Var) and a in outer:
             found[each.outs[0]] = outer[a], turned
     return found
-
-
-# -------- Transposes of products.
-
-
-def turned_product(sweep: Sweep, op: Any, inputs: Sequence[Atom], out: ArrayType) -> Atom | None:
-    """The transpose of a product is the product of its operands in the other order."""
-    made = sweep.made_by(inputs[0], "dot_general")
-    if made is None or sweep.uses[inputs[0]] != 1:
-        return None
-    product, (a, b) = made.op, made.inputs
-    assert isinstance(product, DotGeneral)
-    free_a, free_b = (len(free) for free in product.free(a.type, b.type))
-    batch = len(product.beside[0])
-    if op.order != (
-        *range(batch),
-        *range(batch + free_a, batch + free_a + free_b),
-        *range(batch, batch + free_a),
-    ):
-        return None
-    other = replace(product, contract=product.contract[::-1], beside=product.beside[::-1])
-    return sweep.make(other, (b, a), out)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -24,6 +25,7 @@ from ge2.ir import (
     without_dead_code,
 )
 from ge2.ops.attention.ops import ATTENTION
+from ge2.ops.dot import DotGeneral
 from ge2.ops.elementwise import BY_NAME, EQ, WHERE, ConvertElementType
 from ge2.ops.graphs import Span
 from ge2.ops.graphs.control import CALLS as PLAIN
@@ -294,6 +296,25 @@ def transposed(sweep: Sweep, op: Any, inputs: Sequence[Atom], out: ArrayType) ->
         return None
     made: Any = inner.op
     return sweep.make(Transpose(tuple(made.order[i] for i in op.order)), inner.inputs, out)
+
+
+def turned_product(sweep: Sweep, op: Any, inputs: Sequence[Atom], out: ArrayType) -> Atom | None:
+    """The transpose of a product is the product of its operands in the other order."""
+    made = sweep.made_by(inputs[0], "dot_general")
+    if made is None or sweep.uses[inputs[0]] != 1:
+        return None
+    product, (a, b) = made.op, made.inputs
+    assert isinstance(product, DotGeneral)
+    free_a, free_b = (len(free) for free in product.free(a.type, b.type))
+    batch = len(product.beside[0])
+    if op.order != (
+        *range(batch),
+        *range(batch + free_a, batch + free_a + free_b),
+        *range(batch, batch + free_a),
+    ):
+        return None
+    other = replace(product, contract=product.contract[::-1], beside=product.beside[::-1])
+    return sweep.make(other, (b, a), out)
 
 
 def reshaped(sweep: Sweep, op: Any, inputs: Sequence[Atom], out: ArrayType) -> Atom | None:

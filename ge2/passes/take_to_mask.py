@@ -41,8 +41,7 @@ from ge2.ops.shape import (
 from ge2.passes.context import NOTHING, Context
 from ge2.passes.fold import RULES as FOLDS
 from ge2.passes.fusion_group import leader
-from ge2.passes.linear_algebra import turned_product
-from ge2.passes.simplify import Rules, Sweep, number
+from ge2.passes.simplify import Rules, Sweep, number, turned_product
 
 INT32 = np.dtype(np.int32)
 ADDED = FLOATS.difference(FP8)

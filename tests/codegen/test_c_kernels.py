@@ -456,8 +456,24 @@ def test_many_operations_on_wide_numbers_take_few_bytes_at_a_time(rng):
 
     for rounds, few in ((7, True), (2, False)):
         f = ge2.jit(lambda data, n=rounds: checksum(data, n))
-        assert ("simdlen(16)" in f.lower(data).as_text("c")) == few
+        assert ("simdlen(32)" in f.lower(data).as_text("c")) == few
         np.testing.assert_array_equal(f(data), checksum(data, rounds))
+
+
+def test_beside_bytes_numbers_of_eight_are_taken_as_many_as_a_vector_has(rng):
+    """Of 16 elements of a byte gcc takes vectors of 16 bytes, of all arrays."""
+    x, m = rng.standard_normal(301), rng.random(301) < 0.5
+
+    def steps(x, m):
+        y = x
+        for _ in range(12):
+            y = np.where(m, y * x + 0.5, y - x)
+        return y
+
+    f = ge2.jit(steps)
+    for y, lanes in ((x, 8), (x + 1j, 8), (x.astype(np.float32), 32)):
+        assert f"simdlen({lanes})" in f.lower(y, m).as_text("c")
+        np.testing.assert_allclose(f(y, m), steps(y, m), rtol=1e-5)
 
 
 @pytest.mark.parametrize("shape", [(16, 16), (64, 130), (37, 53), (65, 15), (5, 200)])

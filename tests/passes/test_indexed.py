@@ -18,12 +18,14 @@ from ge2.ir import ArrayType, Graph
 from ge2.ops.graphs.region import Region
 from ge2.ops.index import RowSums
 from ge2.passes.context import TUNING, Context
-from ge2.passes.indices import Wrap, indexed
+from ge2.passes.indices import Wrap, indexed, masked_reads
+from ge2.passes.simplify import simplify
 from ge2.passes.take_to_mask import match
 from ge2.targets.cuda.device import Caps
 from ge2.targets.cuda.kernels.gather import CudaRowSums
 from ge2.targets.cuda.limits import H200
-from tests.passes.graphs import after, graph, lines, same
+from tests.passes.graphs import after, alike, graph, lines, same
+from tests.passes.graphs import names as operations
 from tests.passes.test_counted import cross_entropy
 from tests.passes.test_small_passes import PICK, PUT
 from tests.together import needs_compiler
@@ -240,3 +242,75 @@ def names_of(graph: Graph) -> set[str]:
     """Of all operations, those in regions, too."""
     inner = [names_of(e.op.graph) for e in graph.eqns if isinstance(e.op, Region)]
     return {e.op.name for e in graph.eqns}.union(*inner)
+
+
+X, M = np.linspace(-2, 2, 12).reshape(3, 4), np.arange(12).reshape(3, 4) % 3 > 0
+
+
+def escaped(z: Any, c: Any) -> Any:
+    z, n = z.copy(), np.zeros(z.shape)
+    for i in range(3):
+        still = abs(z) < 2.0
+        n[still] = i
+        z[still] = z[still] ** 2 + c[still]
+    return z, n
+
+
+def logarithms(x: Any, m: Any) -> Any:
+    x = x.copy()
+    x[m] = np.exp(-x[m]) * (x[m] - 1)
+    return x
+
+
+def rows(x: Any, m: Any) -> Any:
+    x = x.copy()
+    x[m[:, 1]] = np.sin(x[m[:, 1]]) + x[m[:, 1]] * 2
+    return x
+
+
+@pytest.mark.parametrize("f", [escaped, logarithms, rows])
+def test_what_a_mask_leaves_out_is_computed_of_the_array_itself(f: Any) -> None:
+    """A choice of the first chosen element is for derivatives, and a search, a read and a choice for each array."""
+    found = operations(
+        alike(lambda g: masked_reads(simplify(g)), f, X, M if f is not escaped else X / 3)
+    )
+    assert not {"argmax", "gather"} & {*found}
+    assert found.count("where") == {escaped: 6, logarithms: 1, rows: 1}[f]
+
+
+@pytest.mark.parametrize(
+    ("name", "f"),
+    [
+        ("a derivative reads them", ge2.grad(lambda x, m: np.sum(logarithms(x, m)))),
+        ("another mask chooses", lambda x, m: np.where(~m, np.where(m, x, x[0, 1]), 0.0)),
+        ("the value is a result", lambda x, m: (lambda y: (y, np.where(m, y, 1.0)))(np.where(m, x, x[0, 1]))),
+        ("it is summed first", lambda x, m: np.where(m, np.where(m, x, x[0, 1]).sum(0) + x, x)),
+        ("it is left out", lambda x, m: np.where(m, x, np.exp(np.where(m, x, x[0, 1])))),
+    ],
+)  # fmt: skip
+def test_what_is_read_where_a_mask_does_not_hold_stays(name: str, f: Any) -> None:
+    before = operations(alike(simplify, f, X, M))
+    assert operations(alike(lambda g: masked_reads(simplify(g)), f, X, M)) == before, name
+
+
+def test_nothing_that_is_left_out_is_said_to_be_nan() -> None:
+    x = np.array([1.0, -1.0, 0.0, 2.0])
+
+    def f(x: Any) -> Any:
+        x = x.copy()
+        x[x > 0] = np.log(x[x > 0])
+        return x
+
+    with ge2.debug_nans(), ge2.debug_infs():
+        np.testing.assert_allclose(ge2.jit(f)(x), [0.0, -1.0, 0.0, np.log(2.0)])
+        np.testing.assert_allclose(ge2.grad(lambda x: f(x).sum())(x), [1.0, 1.0, 1.0, 0.5])
+
+
+def test_equations_without_results_read_all_elements() -> None:
+    def f(x: Any, m: Any) -> Any:
+        y = np.where(m, x, x[0, 1])
+        ge2.debug.callback(lambda y: None, y)
+        return np.where(m, y, 0.0)
+
+    closed = ge2.make_jaxpr(f)(X, M)
+    assert operations(masked_reads(simplify(closed.graph))).count("where") == 2

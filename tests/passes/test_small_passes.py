@@ -122,7 +122,7 @@ def test_other_indices_are_left_alone():
 
 
 def test_the_pipelines_are_lists_of_names():
-    tidy = "strong counted inline trim simplify parts_as_values forward_writes fold match join"
+    tidy = "strong counted inline trim simplify parts_as_values masked_reads forward_writes fold match join"
     assert {
         target: " ".join(step.__name__ for step in each) for target, each in PIPELINES.items()
     } == {

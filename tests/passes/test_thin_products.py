@@ -98,3 +98,28 @@ def test_products_without_sums_are_products_of_elements(dtype: Any) -> None:
     with config.using(executor="c"):
         kernels = ge2.jit(ge2.grad(lambda x, y: np.sin(x @ y), (0, 1))).lower(x, y).kernels
     assert len(kernels) == 2
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_a_large_matrix_that_a_vector_alone_reads_is_made_where_it_is_multiplied(
+    dtype: str,
+) -> None:
+    """A library would read from memory what a kernel wrote there; a smaller one, or one that is read
+    again, it reads as it is, and so is what no kernel makes.
+    """
+    a, x = drawn(2100, 1000, dtype=dtype), drawn(1000, dtype=dtype)
+    y, z = drawn(2100, dtype=dtype), drawn(1000, 1, dtype=dtype)
+
+    def left(f: Any, *xs: Any) -> int:
+        return names(alike(thin_products, f, *xs, rtol=1e-3, atol=1e-3)).count("dot_general")
+
+    assert left(lambda a, x: (2 * a + 1) @ x, a, x) == 0
+    assert left(lambda a, y: y @ (a * np.tanh(a)), a, y) == 0
+    assert left(lambda a, z: (a * 0.5) @ z, a, z) == 0
+    assert left(lambda a, x: a @ x, a, x) == 1
+    assert left(lambda a, x: (2 * a)[:700] @ x, a, x) == 1
+    assert left(lambda a, x: (lambda b: (b, b @ x))(2 * a), a, x) == 1
+    assert left(lambda a: (2 * a) @ np.ones((1000, 2), dtype), a) == 1
+    with config.using(executor="c"):
+        low = ge2.jit(lambda a, b, x: (1.5 * a + b * 1.2) @ x).lower(a, a, x)
+    assert [k.kind for k in low.kernels] == ["reduce"]

@@ -33,9 +33,12 @@ class Regions:
     # operations for each element that is not beside the one before, below which its loop has no
     # vectors: gcc took 1.0 s for two loops over columns of bytes, which were no quicker
     scattered: int = 4
-    # elements of a byte that are converted at once: more are unpacked in steps
+    # floats of a byte that are converted at once: more are unpacked in steps
     bytes_at_once: int = 16
-    crowded: int = 32  # operations on wider numbers in a loop from which on bytes are taken so, too
+    # operations on wider numbers in a loop with bytes from which on it takes few elements at once:
+    crowded: int = 32
+    # so many where some numbers have four bytes, and where all have eight
+    beside_bytes: tuple[int, int] = (32, 8)
     # elements of a loop over all of an array, and simple operations for each, from which on what
     # vectors leave over has no shorter ones: a quarter of gcc's time
     long: int = 512

@@ -326,14 +326,18 @@ def has_byte_floats(graph: Graph) -> bool:
     return any(dtype in HALF and dtype.itemsize == 1 for dtype in types)
 
 
-def widens_bytes(works: Iterable[Work], many: int) -> bool:
-    """True if a loop has arrays of bytes, and `many` operations on numbers of four bytes or more: a
-    vector of bytes would be several of each of those, all of them written out, which no register has.
+def beside_bytes(works: Iterable[Work], tuning: Regions) -> int:
+    """The elements that a loop has at once which has arrays of bytes, and many operations on numbers
+    of four bytes or more; 0 of other loops. A vector of bytes would be several of each of those, all
+    of them written out, which no register has; of few bytes all vectors are as short as theirs.
     """
     wide = [w for w in works if w.kind == "compute" and any(x.dtype.itemsize >= 4 for x in w.xs)]
     read = {x.dtype.itemsize for w in works for x in w.xs if isinstance(x.leaf, Param)}
     written = {w.param.var.type.dtype.itemsize for w in works if w.param is not None}
-    return len(wide) >= many and 1 in read | written
+    if len(wide) < tuning.crowded or 1 not in read | written:
+        return 0
+    parts = {x.dtype.itemsize // (1 + (x.dtype.kind == "c")) for w in wide for x in w.xs}
+    return tuning.beside_bytes[4 not in parts]
 
 
 def bytes_of(ctype: str) -> int:

@@ -28,6 +28,7 @@ from ge2.targets.c.emit import (
     REAL,
     SUFFIX,
     apart,
+    beside_bytes,
     by_parts,
     bytes_of,
     clause,
@@ -51,7 +52,6 @@ from ge2.targets.c.emit import (
     taken_with_nan,
     takes_computed,
     vectorises,
-    widens_bytes,
     wrapped,
 )
 from ge2.targets.c.emit.file import Braces, Cut, For, Partial, Stage, Tasks, length, with_reads
@@ -325,10 +325,10 @@ class Writer(Statements):
             c, names = ("+", f"{name}_re, {name}_im") if w in self.by_parts else (clause(w), name)
             clauses.setdefault(c, []).append(names)
         text = "".join(f" reduction({c}:{', '.join(names)})" for c, names in clauses.items() if c)
-        crowded = has_byte_floats(self.region.graph)
-        crowded = crowded or widens_bytes(loop.works, self.tuning.crowded)
-        if not text and crowded:
-            text = f" simdlen({self.tuning.bytes_at_once})"
+        byte_floats = has_byte_floats(self.region.graph)
+        few = self.tuning.bytes_at_once if byte_floats else beside_bytes(loop.works, self.tuning)
+        if not text and few:
+            text = f" simdlen({few})"
         elif not text and is_long(loop, self.root, self.axes.sizes, self.tuning):
             text = " GE2_LONG_LOOP"
         return before, f"#pragma omp simd{text}" if simd else "", after

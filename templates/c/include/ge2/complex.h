@@ -87,9 +87,9 @@ GE2_FN double _Complex ge2_complex_f64(double a, double b) { return __builtin_co
     /* an infinite part outweighs a NaN */ \
     GE2_FN F ge2_abs_##t(T x) { \
         const F c = GE2_ABS(__real__ x), d = GE2_ABS(__imag__ x), most = c < d ? d : c, least = c < d ? c : d; \
-        const F ratio = (c == 0) & (d == 0) ? 0 : least / most; \
+        const F ratio = ge2_chosen_##r((c == 0) & (d == 0), 0, least / most); \
         const F size = most * ge2_sqrt_##r(GE2_FMA(ratio, ratio, 1)); \
-        return ge2_isinf_##t(x) ? ge2_highest_##r() : size; \
+        return ge2_chosen_##r(ge2_isinf_##t(x), ge2_highest_##r(), size); \
     } \
     GE2_FN T ge2_sign_##t(T x) { \
         const F c = __real__ x, d = __imag__ x, size = __builtin_hypot##L(c, d); \
