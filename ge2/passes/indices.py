@@ -54,14 +54,15 @@ def masked_reads(graph: Graph) -> Graph:
     instead: dict[Any, Atom] = {}
     for e in reversed(graph.eqns):
         out = e.outs[0] if isinstance(e.op, Pointlike) else None
-        mine = kept.get(out, nowhere)  # type: ignore[call-overload]
+        mine = nowhere if out is None else kept.get(out, nowhere)
         for n, a in enumerate(e.inputs):
             alike = out is not None and a.type.shape == out.type.shape
             chosen = {e.inputs[0]} if alike and e.op is WHERE and n == 1 else nowhere
             passed = mine | chosen if alike else nowhere
             kept[a] = kept[a] & passed if a in kept else passed
-        if e.op is WHERE and e.inputs[0] in mine and e.inputs[1].type == out.type:
-            instead[out] = e.inputs[1]
+        if out is not None and e.op is WHERE and e.inputs[0] in mine:
+            if e.inputs[1].type == out.type:
+                instead[out] = e.inputs[1]
     for read, a in reversed(instead.items()):  # what is read instead may itself be
         instead[read] = instead.get(a, a)
     eqns = tuple(renamed(instead, e) for e in graph.eqns)

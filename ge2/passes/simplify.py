@@ -307,11 +307,8 @@ def turned_product(sweep: Sweep, op: Any, inputs: Sequence[Atom], out: ArrayType
     assert isinstance(product, DotGeneral)
     free_a, free_b = (len(free) for free in product.free(a.type, b.type))
     batch = len(product.beside[0])
-    if op.order != (
-        *range(batch),
-        *range(batch + free_a, batch + free_a + free_b),
-        *range(batch, batch + free_a),
-    ):
+    end = batch + free_a
+    if op.order != (*range(batch), *range(end, end + free_b), *range(batch, end)):
         return None
     other = replace(product, contract=product.contract[::-1], beside=product.beside[::-1])
     return sweep.make(other, (b, a), out)

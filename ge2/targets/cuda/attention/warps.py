@@ -9,14 +9,16 @@ from typing import Any, Final, final
 
 import numpy as np
 
-from ge2.base.arrays import BFLOAT16, FLOAT32
+from ge2.base.arrays import BFLOAT16, FLOAT32, FLOATS
 from ge2.base.record import record
 from ge2.choice.problem import Variant
 from ge2.codegen.text import Argument, Operand, Text
-from ge2.ir import Dims
+from ge2.ir import Dims, Graph
+from ge2.ops.attention import Band
 from ge2.ops.attention.form import Form
 from ge2.ops.attention.ops import Batch, Tiling
 from ge2.ops.attention.scores import Scores, scores_of
+from ge2.ops.pointlike import Pointlike
 from ge2.targets.cuda.attention import (
     LOG2E,
     NAMES,
@@ -116,6 +118,48 @@ def tiles_of(tiling: Tiling) -> int:
     return -(-rows_of(tiling) // 16)
 
 
+def spread_of(tiling: Tiling) -> tuple[int, int, int]:
+    """Returns eights of rows that a warp has, places along axes that do not share keys, and tiles of rows
+    of each.
+    """
+    halves = 1 if rows_of(tiling) <= 8 else 2
+    places = math.prod(b.size for b in tiling.batches if not is_shared(b))
+    return halves, places, -(-rows_of(tiling) // (8 * halves))
+
+
+def room_of_warp(tiling: Tiling) -> tuple[int, int, int, int]:
+    """Returns 32 features how often, the bytes of a block of keys and values, blocks in shared memory, and all
+    bytes of a warp there.
+    """
+    steps, planes = -(-tiling.width // 32), tiling.planes
+    stage, stages = (2 * steps + 4 * planes) * 512, 3 if planes <= 2 else 2
+    return (
+        steps,
+        stage,
+        stages,
+        stages * stage + (spread_of(tiling)[0] * steps * 512 if planes > 2 else 0),
+    )
+
+
+def seen_keys(tiling: Tiling, band: Band) -> tuple[int, int]:
+    """The first and the last key that a query may see."""
+    queries, keys = tiling.queries, tiling.keys
+    first = 0 if band.high is None else min(max(-band.high, 0), keys - 1)
+    last = keys - 1 if band.low is None else max(min(queries - 1 - band.low, keys - 1), 0)
+    return first, max(first, last)
+
+
+def shares_of(tiling: Tiling, band: Band, chip: Chip) -> tuple[int, int]:
+    """Returns how many warps share the keys of a tile, and how many keys each has."""
+    first, last = seen_keys(tiling, band)
+    tuning, keys, (_, places, tiles) = chip.tuning.attention, last + 1 - first, spread_of(tiling)
+    blocks = max(1, chip.shared // (tuning.sharers * room_of_warp(tiling)[3] + 1024))
+    wanted = tuning.waves * chip.multiprocessors * blocks * tuning.sharers
+    count = max(1, min(-(-keys // tuning.share), round(wanted / (places * tiles))))
+    share = -(-keys // (16 * count)) * 16
+    return -(-keys // share), share
+
+
 @final
 class AttentionByKeys:
     """`operands`: queries, keys, values and result; `logs`, where the logarithms of the sums go, if
@@ -129,37 +173,16 @@ class AttentionByKeys:
         self.operands, self.dtype, self.tiling, self.scores = operands, dtype, tiling, scores
         self.edge, self.chip, self.logs, self.sink = edge, chip, logs, sink
         self.guarded, self.text = guarded, text
-        self.halves = 1 if rows_of(tiling) <= 8 else 2
-        self.places = math.prod(b.size for b in tiling.batches if not is_shared(b))
-        self.tiles = -(-rows_of(tiling) // (8 * self.halves))
-        self.steps = -(-tiling.width // 32)
-        self.stage = (2 * self.steps + 4 * tiling.planes) * 512
-        self.stages = 3 if tiling.planes <= 2 else 2
-
-    @property
-    def room(self) -> int:
-        """Bytes of a warp in shared memory."""
-        kept = self.halves * self.steps * 512 if self.tiling.planes > 2 else 0
-        return self.stages * self.stage + kept
+        self.halves, self.places, self.tiles = spread_of(tiling)
+        self.steps, self.stage, self.stages, self.room = room_of_warp(tiling)
 
     @property
     def seen(self) -> tuple[int, int]:
-        """The first and the last key that a query may see."""
-        band, t = self.scores.band, self.tiling
-        first = 0 if band.high is None else min(max(-band.high, 0), t.keys - 1)
-        last = t.keys - 1 if band.low is None else max(min(t.queries - 1 - band.low, t.keys - 1), 0)
-        return first, max(first, last)
+        return seen_keys(self.tiling, self.scores.band)
 
     @property
     def shares(self) -> tuple[int, int]:
-        """Returns how many warps share the keys of a tile, and how many keys each has."""
-        first, last = self.seen
-        tuning, keys = self.chip.tuning.attention, last + 1 - first
-        blocks = max(1, self.chip.shared // (tuning.sharers * self.room + 1024))
-        wanted = tuning.waves * self.chip.multiprocessors * blocks * tuning.sharers
-        count = max(1, min(-(-keys // tuning.share), round(wanted / (self.places * self.tiles))))
-        share = -(-keys // (16 * count)) * 16
-        return -(-keys // share), share
+        return shares_of(self.tiling, self.scores.band, self.chip)
 
     def kernels(self) -> Kernels:
         rows = self.places * self.tiles * self.halves * 8 * self.shares[0]
@@ -558,3 +581,11 @@ def tiled(
     wide = [t for t in tiles if t.width >= found.columns]
     for tile in sorted((t for t in wide if t.width == min(x.width for x in wide)), key=order):
         yield Variant(f"{tile.rows} x {tile.keys} by {tile.warps}", tile)
+
+
+def is_guarded(scores: Scores, form: Form) -> bool:
+    """True if an array of floating numbers is read that may hold the least of them."""
+    graph: Graph = scores.edge
+    return any(v.type.dtype in FLOATS and v.type.shape for v in form.others) and any(
+        isinstance(e.op, Pointlike) for e in graph.eqns
+    )

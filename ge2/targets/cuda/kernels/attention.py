@@ -8,7 +8,7 @@ from typing import ClassVar, Final, final
 
 import numpy as np
 
-from ge2.base.arrays import AMPERE, FLOAT32, FLOATS, HALF, HOPPER
+from ge2.base.arrays import AMPERE, FLOAT32, HALF, HOPPER
 from ge2.choice.problem import Problem, Variant, bytes_of
 from ge2.codegen.text import Operand
 from ge2.ir import Dims, Graph, Var
@@ -24,8 +24,7 @@ from ge2.ops.attention.ops import (
     form_of,
     tiling,
 )
-from ge2.ops.attention.scores import Scores, core_shapes, folded_type, scores_of, way, without_band
-from ge2.ops.pointlike import Pointlike
+from ge2.ops.attention.scores import core_shapes, folded_type, scores_of, way, without_band
 from ge2.targets.cuda.attention import (
     NOTHING,
     AttentionWgmma,
@@ -44,9 +43,11 @@ from ge2.targets.cuda.attention.warps import (
     Room,
     few_seconds,
     fitting,
+    is_guarded,
     is_within,
     rows_of,
     seen_part,
+    shares_of,
     sizes_of,
     tiled,
     tiles_of,
@@ -185,9 +186,12 @@ class OfTensorMaps(OnTensorCores):
         return not_hopper(generation)
 
     def hesitates(self, problem: Problem, caps: Caps | None) -> str:
-        if caps is None or not self.is_short(self.found(problem)[1], caps.chip.tuning.attention):
+        if caps is None:
             return ""
-        return SHORT
+        found = self.found(problem)[1]
+        return (
+            SHORT if self.is_short(found, caps.chip.tuning.attention) and not found.widths else ""
+        )
 
     def lying(
         self, form: Form, problem: Problem, out: Operand | None = None, sums: Sequence[Dims] = (),
@@ -379,9 +383,8 @@ class AttentionOfFew(Cuda):
         assert isinstance(found, Tiling)
         if not is_within(sizes_of(found), caps.chip.tuning.attention.short):
             return ""
-        dtype, scores = form.queries.base.type.dtype, scores_of(form)
-        kernel = AttentionByKeys((), dtype, found, scores, NOTHING, caps.chip, None, False, "")
-        return "" if kernel.shares[0] > 1 else "no two warps would share the keys of a head"
+        alone = shares_of(found, scores_of(form).band, caps.chip)[0] == 1
+        return "no two warps would share the keys of a head" if alone else ""
 
     def seconds(self, problem: Problem, variant: Variant, caps: Caps) -> float:
         """The bytes of keys and values, as often as they are read, in two launches."""
@@ -595,11 +598,3 @@ def sink_of(form: Form, operands: Mapping[Var, Operand]) -> SinkOf:
     if form.sunk is None:
         return number_of(form.sink)
     return operands[form.sunk.base], form.sunk.base.type.dtype
-
-
-def is_guarded(scores: Scores, form: Form) -> bool:
-    """True if an array of floating numbers is read that may hold the least of them."""
-    graph: Graph = scores.edge
-    return any(v.type.dtype in FLOATS and v.type.shape for v in form.others) and any(
-        isinstance(e.op, Pointlike) for e in graph.eqns
-    )
