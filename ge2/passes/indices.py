@@ -60,9 +60,8 @@ def masked_reads(graph: Graph) -> Graph:
             chosen = {e.inputs[0]} if alike and e.op is WHERE and n == 1 else nowhere
             passed = mine | chosen if alike else nowhere
             kept[a] = kept[a] & passed if a in kept else passed
-        if out is not None and e.op is WHERE and e.inputs[0] in mine:
-            if e.inputs[1].type == out.type:
-                instead[out] = e.inputs[1]
+        if out and e.op is WHERE and e.inputs[0] in mine and e.inputs[1].type == out.type:
+            instead[out] = e.inputs[1]
     for read, a in reversed(instead.items()):  # what is read instead may itself be
         instead[read] = instead.get(a, a)
     eqns = tuple(renamed(instead, e) for e in graph.eqns)
