@@ -136,6 +136,15 @@ def shared_orders(graph: Graph, context: Context) -> Graph:
     return shared_orders(graph, context)
 
 
+def rows_last(graph: Graph, context: Context) -> Graph:
+    """Products are stored along the rows that their readers have last."""
+    if not any(isinstance(e.op, DotGeneral) for e in graph.eqns):
+        return graph
+    from ge2.compile.rewrites.products import rows_last
+
+    return rows_last(graph)
+
+
 def gated_products(graph: Graph, context: Context) -> Graph:
     """Products of whose columns one half gates the other become two."""
     from ge2.compile.rewrites.products import gated_products
@@ -217,8 +226,8 @@ PIPELINES: Final[dict[str, tuple[Pass, ...]]] = {
         reads_first, with_copies, views_first, checked_early,
     ),
     "cuda": (
-        *FIRST, sorted_reads, few_ranks, order_statistics, online_sums, narrow_operands, half_results, fp8_products,
-        unpadded_updates, written_windows, computed_once, same_axes, recompute, tiny_products, mirrored, short_sums,
+        *FIRST, rows_last, sorted_reads, few_ranks, order_statistics, online_sums, narrow_operands, half_results,
+        fp8_products, unpadded_updates, written_windows, computed_once, same_axes, recompute, tiny_products, mirrored, short_sums,
         joined_products, shared_orders, roll, whole, stack, stack_all, products_outside, sums_after, deinterleave,
         scans_of_slices, slices_first, gated_products, join_scatters, sums_of_zeros, repeated_updates,
         products_to_sums, split_sums, parts_done, fuse, split_live_ranges, contractions, indexed, drawn, resident,

@@ -1,4 +1,4 @@
-"""Products of whose columns halves gate each other, of fp8, and of operands that were made wide."""
+"""Products of whose columns halves gate each other, of fp8, of operands that were made wide, and in another order."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from ge2.ops.elementwise import ADD, DIV, MUL, ConvertElementType
 from ge2.ops.graphs.region import Region, readers_of
 from ge2.ops.pointlike import Pointlike
 from ge2.ops.reduce import ReduceSum
-from ge2.ops.shape import BroadcastInDim, Reshape, Slice
+from ge2.ops.shape import BroadcastInDim, Reshape, Slice, Transpose
 from ge2.passes.context import Context, SplitSums
 from ge2.passes.simplify import Sweep
 from ge2.passes.slices import pushed, slices_of
@@ -38,16 +38,60 @@ from ge2.targets.cuda.kernels.tensor_cores import Apart
 from ge2.targets.cuda.limits import Limits
 
 WIDER = INTEGERS | {FLOAT32}  # than bytes
+Readers = Mapping[Atom, Sequence[Eqn]]
+Values = Collection[Atom]
+
+# -------- A product whose every reader has the rows of its left factor last, as heads that are mixed, is that
+# of its factors the other way round: it is stored along those rows, and not with a few columns beside one another.
+# y = h @ mix [batch, query, key, head]; s = transpose y [batch, head, query, key]
+# -> y = mix.T @ h.T [head, batch, query, key]; s = transpose y
+
+
+def rows_last(graph: Graph) -> Graph:
+    """The graph with such products the other way round, where columns are fewer than the rows last."""
+    readers, outputs = readers_of(graph), set(graph.outputs)
+    turned: dict[Var, tuple[Var, Dims]] = {}
+    eqns = list[Eqn]()
+    for e in graph.eqns:
+        op, given = e.op, e.inputs[0] if e.inputs else None
+        if isinstance(op, DotGeneral) and has_rows_last(e, readers, outputs):
+            free = op.free(*(a.type for a in e.inputs))
+            swapped = replace(op, contract=op.contract[::-1], beside=op.beside[::-1])
+            new = applied(eqns, swapped, *e.inputs[::-1], source=e.source)
+            n, left, right = len(op.beside[0]), len(free[0]), len(free[1])
+            # where each axis of the product is now
+            turned[e.outs[0]] = (
+                new,
+                (*range(n), *range(n + right, n + right + left), *range(n, n + right)),
+            )
+        elif isinstance(op, Transpose) and isinstance(given, Var) and given in turned:
+            x, at = turned[given]
+            eqns.append(replace(e, op=Transpose(tuple(at[a] for a in op.order)), inputs=(x,)))
+        else:
+            eqns.append(e)
+    return replace(graph, eqns=tuple(eqns)) if turned else graph
+
+
+def has_rows_last(dot: Eqn, readers: Readers, outputs: Values) -> bool:
+    """True of a product all of whose readers have the last free axis of its left factor last."""
+    op, (y,) = dot.op, dot.outs
+    assert isinstance(op, DotGeneral)
+    left, right = op.free(*(a.type for a in dot.inputs))
+    last = len(op.beside[0]) + len(left) - 1
+    columns = math.prod(y.type.shape[last + 1 :])
+    if not left or not right or y in outputs or columns >= y.type.shape[last]:
+        return False
+    # of two axes either order is read by other products as it lies
+    return y.type.ndim > 2 and all(
+        isinstance(e.op, Transpose) and e.op.order[-1] == last for e in readers.get(y, [])
+    )
+
 
 # -------- A product of whose columns a region reads one half beside the other becomes two products,
 # of halves of its right factor, where those and the region are better as one kernel.
 # h = x @ w; a, b = split h; y = silu a * b -> a = x @ w[:, :n]; b = x @ w[:, n:]; y = silu a * b
 # Halves of a matrix are views of it, so nothing is copied, and the product is never stored. What is
 # done to both halves alike before they are told apart, such as adding a bias, is done to each.
-
-
-Readers = Mapping[Atom, Sequence[Eqn]]
-Values = Collection[Atom]
 
 
 def gated_products(graph: Graph, context: Context) -> Graph:
