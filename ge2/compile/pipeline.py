@@ -28,7 +28,8 @@ from ge2.ir import Graph
 from ge2.ops.attention.ops import has_attention
 from ge2.ops.dot import DotGeneral
 from ge2.ops.graphs.loops import ScanLoop
-from ge2.ops.index import ScatterAdd
+from ge2.ops.index import Scatter, ScatterAdd, ScatterReduce
+from ge2.ops.reduce import CumSum
 from ge2.passes import TIDY
 from ge2.passes.context import NOTHING, Context, Pass, run
 from ge2.passes.context import TUNING as PASSES
@@ -37,6 +38,7 @@ from ge2.passes.fold import unread_writes
 from ge2.passes.folds import mirrored, online_sums, short_sums
 from ge2.passes.fuse import fuse
 from ge2.passes.indices import (
+    SumsAt,
     indexed,
     join_scatters,
     parts_done,
@@ -145,6 +147,15 @@ def rows_last(graph: Graph, context: Context) -> Graph:
     return rows_last(graph)
 
 
+def narrow_integers(graph: Graph, context: Context) -> Graph:
+    """Running sums of masks and bytes, and computed indices of writes, are in 32 bits."""
+    if not any(isinstance(e.op, CumSum | Scatter | ScatterReduce | SumsAt) for e in graph.eqns):
+        return graph
+    from ge2.compile.rewrites.persistent import narrow_integers
+
+    return narrow_integers(graph, context)
+
+
 def gated_products(graph: Graph, context: Context) -> Graph:
     """Products of whose columns one half gates the other become two."""
     from ge2.compile.rewrites.products import gated_products
@@ -227,12 +238,12 @@ PIPELINES: Final[dict[str, tuple[Pass, ...]]] = {
     ),
     "cuda": (
         *FIRST, rows_last, sorted_reads, few_ranks, order_statistics, online_sums, narrow_operands, half_results,
-        fp8_products, unpadded_updates, written_windows, computed_once, same_axes, recompute, tiny_products, mirrored, short_sums,
-        joined_products, shared_orders, roll, whole, stack, stack_all, products_outside, sums_after, deinterleave,
+        fp8_products, unpadded_updates, written_windows, computed_once, same_axes, recompute, tiny_products,
+        mirrored, short_sums, joined_products, shared_orders, roll, whole, stack, stack_all, products_outside, sums_after, deinterleave,
         scans_of_slices, slices_first, gated_products, join_scatters, sums_of_zeros, repeated_updates,
-        products_to_sums, split_sums, parts_done, fuse, split_live_ranges, contractions, indexed, drawn, resident,
-        rolled_results, moves_inside, rows_inside, small_turned, turned_columns, results_together, constants_late,
-        reads_first, with_copies, results_apart, views_first,
+        narrow_integers, products_to_sums, split_sums, parts_done, fuse, split_live_ranges, contractions, indexed,
+        drawn, resident, rolled_results, moves_inside, rows_inside, small_turned, turned_columns, results_together,
+        constants_late, reads_first, with_copies, results_apart, views_first,
     ),
 }
 

@@ -314,6 +314,7 @@ class Tuning:
     the first would read them again, and several are selected. `selected`: elements of a sorted line
     of which a GPU selects as many as others do, and how many it selects of a longer one; `sought`:
     elements of lines, too few for a block each, of which all blocks seek so many.
+    `narrowed`: whole numbers, at least, that a GPU keeps in 32 bits where they are known to fit.
     `first`: the first or last elements of lines, at most, that are found and not sorted, and of lines
     how long, at least; `first_share`: one of so many elements at most, on a GPU and on the CPU, where
     500 of 32000 took longer in a heap than all of them in order. `made_matrix`: bytes, at least, of a
@@ -349,6 +350,7 @@ class Tuning:
     windowed_in_cache: int = 8
     scattered: int = 1 << 24
     summed: int = 1 << 12
+    narrowed: int = 1 << 18
     ranks: tuple[int, int, int] = (8, 256, 1 << 16)
     before_writes: int = 64
     selected: tuple[int, int] = (1024, 4)

@@ -17,6 +17,7 @@ from ge2.base.arrays import INT64
 from ge2.base.config import config
 from ge2.compile import compile_graph
 from ge2.compile.catalog import interpret
+from ge2.compile.rewrites.persistent import narrow_integers
 from ge2.ir import Literal, verify
 from ge2.ops.graphs.region import Region
 from ge2.ops.index import ScatterAdd
@@ -176,6 +177,52 @@ def test_rows_at_four_corners_are_one_sum() -> None:
     found = run(TIDY, ge2.make_jaxpr(ge2.grad(features))(plane, at, at, w).graph)
     after = join_scatters(found, Context(tuning=PASSES))
     assert (names(found).count("scatter_add"), names(after).count("scatter_add")) == (4, 1)
+
+
+def compacted(x: Any, y: Any) -> Any:
+    """The elements that are kept, at the front."""
+    keep = x > 0
+    out = np.zeros(x.shape[0] + 1)
+    out[np.where(keep, np.cumsum(keep.astype(np.int32)) - 1, x.shape[0])] = x * y
+    return out[:-1], np.cumsum((x < 1).astype(np.uint8))
+
+
+NARROW = Context(tuning=replace(PASSES, narrowed=1))
+
+
+def narrowed(f: Any, *args: Any) -> list[str]:
+    """The operations that the pass made of others, with their types."""
+    closed = ge2.make_jaxpr(f)(*args)
+    found = run(TIDY, closed.graph)
+    after = verify(narrow_integers(found, NARROW))
+    all_equal(after(*closed.captured, *args), found(*closed.captured, *args))
+    return [f"{e.op.name} {e.outs[0].type.dtype}" for e in after.eqns if e.op.name in WHOLE]
+
+
+WHOLE = ("cumsum", "wrap")
+
+
+def test_places_of_what_is_kept_have_32_bits(rng: np.random.Generator) -> None:
+    """The sums that are returned are stored as they are, and computed by their own kernel alone."""
+    x, y = rng.normal(size=(2, 300))
+    assert narrowed(compacted, x, y) == ["cumsum int32", "wrap int32", "cumsum uint64"]
+    with config.using(executor="emulator", tuning=(NARROW.tuning,)):
+        all_equal(ge2.jit(compacted)(x, y), compacted(x, y))
+
+
+@pytest.mark.parametrize(
+    ("f", "left"),
+    [
+        (lambda x, i: np.cumsum(i) * 2, ["cumsum int64"]),  # of numbers of 64 bits
+        (lambda x, i: (j := i * 2, x.at[j].add(x)), []),  # a result
+        (lambda x, i: x.at[i * 2].add(i * 2.0), ["wrap int32"]),
+        (lambda x, i: x.at[j := i * 2].add(j.astype(x.dtype)), []),  # read by others
+        (lambda x, i: x.at[i].add(x), []),  # which nothing makes
+    ],
+)
+def test_other_whole_numbers_stay_as_they_are(f: Any, left: list[str], rng: Any) -> None:
+    x, i = ge2.numpy.asarray(rng.normal(size=20)), rng.integers(0, 9, 20)
+    assert narrowed(lambda x, i: f(x, i), x, i) == left
 
 
 def test_updates_that_are_one_number_are_that_number(rng: np.random.Generator) -> None:

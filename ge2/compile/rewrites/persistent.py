@@ -1,15 +1,17 @@
-"""Rewrites for a GPU: orders of sums at indices, loops that are one kernel, random bits where they are read."""
+"""Rewrites for a GPU: orders of sums at indices, loops that are one kernel, random bits where they
+are read, whole numbers in 32 bits.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Final, final
+from typing import Any, Final, final
 
 import numpy as np
 
-from ge2.base.arrays import INT64
+from ge2.base.arrays import BOOL, INT64
 from ge2.choice.choose import Candidate, Choice, choose
 from ge2.choice.problem import Problem, prefs
 from ge2.codegen.layout import plain
@@ -22,17 +24,22 @@ from ge2.ir import (
     Graph,
     Literal,
     Var,
+    applied,
     makers_of,
     without_dead_code,
 )
+from ge2.ops.elementwise import ConvertElementType
 from ge2.ops.graphs.loops import ScanLoop
 from ge2.ops.graphs.region import Region, Resident, readers_of
-from ge2.ops.index import ScatterAdd, SumsInOrder, UpdateOrder
+from ge2.ops.index import Scatter, ScatterAdd, ScatterReduce, SumsInOrder, UpdateOrder
+from ge2.ops.pointlike import Pointlike
 from ge2.ops.random import Draw, RandomBits
+from ge2.ops.reduce import CumSum
 from ge2.ops.shape import Reshape, Slice
 from ge2.passes.context import NOTHING, Context
-from ge2.passes.indices import SumsAt, in_order, is_zero, orientation
+from ge2.passes.indices import SumsAt, Wrap, in_order, is_zero, orientation
 from ge2.passes.loops import trim
+from ge2.passes.take_to_mask import INT32
 from ge2.targets.cuda.device import Caps
 from ge2.targets.cuda.emit.words import FAR
 from ge2.targets.cuda.kernels.generated import CudaResident
@@ -418,3 +425,58 @@ def with_draw(eqn: Eqn, var: Var, made: Made, words: tuple[Var, Var]) -> Eqn:
         eqn, op=replace(op, axes=(at, *op.axes), graph=whole),
         inputs=(*eqn.inputs[:i], *words, *eqn.inputs[i + 1 :]),
     )  # fmt: skip
+
+
+# -------- Whole numbers in 32 bits: running sums of masks and bytes, which NumPy has in 64, and the
+# places of writes that regions compute, which are stored for them alone.
+# y = cumsum[axis=0] (convert i64 mask) -> y = convert i64 (cumsum[axis=0] (convert i32 ...))
+# y = scatter_add x u i -> y = scatter_add x u (wrap[size=n] i)
+
+
+def narrow_integers(graph: Graph, context: Context = NOTHING) -> Graph:
+    """The graph with running sums of masks and bytes, and computed indices of writes, in 32 bits."""
+    sizes, makers, least = sizes_indexed(graph), makers_of(graph), context.tuning.narrowed
+    others = [e.inputs for e in graph.eqns if not isinstance(e.op, Pointlike)]
+    stored = {a for each in (*others, graph.outputs) for a in each if isinstance(a, Var)}
+    names, eqns = dict[Atom, Var](), list[Eqn]()
+    for e in graph.eqns:
+        if is_small_sum(e, makers, least) and stored.isdisjoint(e.outs):
+            x = applied(eqns, ConvertElementType(INT32), *e.inputs, source=e.source)
+            y = applied(eqns, e.op, x, source=e.source)
+            e = replace(e, op=ConvertElementType(e.outs[0].type.dtype), inputs=(y,))
+        eqns.append(replace(e, inputs=tuple(names.get(a, a) for a in e.inputs)) if names else e)
+        for v in e.outs if isinstance(e.op, Pointlike) else ():
+            of, n = v.type, max(sizes.get(v, {0}))
+            if (of.dtype, sizes.get(v)) == (INT64, {n}) and of.size >= least and 0 < n < FAR:
+                names[v] = applied(eqns, Wrap(n), v, source=e.source)
+    return graph if len(eqns) == len(graph.eqns) else replace(graph, eqns=tuple(eqns))
+
+
+def is_small_sum(e: Eqn, makers: Mapping[Any, Eqn], least: int) -> bool:
+    """True of so many running sums of masks or bytes, in 64 bits, that fit in 32."""
+    if not isinstance(e.op, CumSum) or e.outs[0].type.dtype != INT64:
+        return False
+    x, n = e.inputs[0], e.outs[0].type.size
+    while x.type.dtype.itemsize > 1 and x in makers:
+        if not isinstance(makers[x].op, ConvertElementType):
+            break
+        (x,) = makers[x].inputs
+    largest = 1 if x.type.dtype == BOOL else 256
+    small = x.type.dtype.kind in "biu" and x.type.dtype.itemsize == 1
+    return small and least <= n <= np.iinfo(INT32).max // largest
+
+
+def sizes_indexed(graph: Graph) -> dict[Atom, set[int]]:
+    """The sizes of the axes that values index, where those are written at; 0 for all other reads."""
+    found = dict[Atom, set[int]]((a, {0}) for a in graph.outputs if isinstance(a, Var))
+    for e in graph.eqns:
+        read, sizes = e.inputs, list[int]()
+        if isinstance(e.op, SumsAt):
+            sizes = [e.op.shape[a] for a in e.op.axes]
+        elif isinstance(e.op, Scatter | ScatterReduce):
+            sizes = [e.inputs[0].type.shape[a] for a in e.op.axes]
+        others = [0] * (len(read) - len(sizes))
+        for a, n in zip(read, (*others, *sizes), strict=True):
+            if isinstance(a, Var):
+                found.setdefault(a, set()).add(n)
+    return found
