@@ -53,15 +53,15 @@ def masked_reads(graph: Graph) -> Graph:
     kept = dict.fromkeys(graph.outputs, nowhere)  # masks outside of which nobody reads a value
     instead: dict[Any, Atom] = {}
     for e in reversed(graph.eqns):
-        out = e.outs[0] if isinstance(e.op, Pointlike) else None
-        mine = nowhere if out is None else kept.get(out, nowhere)
+        outs = e.outs if isinstance(e.op, Pointlike) else ()
+        mine = kept.get(outs[0], nowhere) if outs else nowhere
         for n, a in enumerate(e.inputs):
-            alike = out is not None and a.type.shape == out.type.shape
+            alike = bool(outs) and a.type.shape == outs[0].type.shape
             chosen = {e.inputs[0]} if alike and e.op is WHERE and n == 1 else nowhere
             passed = mine | chosen if alike else nowhere
             kept[a] = kept[a] & passed if a in kept else passed
-        if out and e.op is WHERE and e.inputs[0] in mine and e.inputs[1].type == out.type:
-            instead[out] = e.inputs[1]
+        if e.op is WHERE and e.inputs[0] in mine and e.inputs[1].type == outs[0].type:
+            instead[outs[0]] = e.inputs[1]
     for read, a in reversed(instead.items()):  # what is read instead may itself be
         instead[read] = instead.get(a, a)
     eqns = tuple(renamed(instead, e) for e in graph.eqns)

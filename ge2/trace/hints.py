@@ -18,7 +18,9 @@ from typing import Any, Final
 import numpy as np
 
 from ge2 import numpy as gnp
+from ge2.base.arrays import BOOL
 from ge2.base.source import MISSING, Expression
+from ge2.ir import is_traced
 from ge2.numpy.rare import special
 from ge2.trace.protocols import INSTEAD
 from ge2.trace.writes import OF_NUMPY
@@ -410,9 +412,17 @@ def of_subscript(found: Expression, use: str, label: str) -> str:
         return static
     if isinstance(node.slice, ast.Tuple):
         return f"ge2.numpy.getitem({a}, ({i.strip('()')}))"
-    if isinstance(node.slice, ast.Compare):
+    if is_mask(found, node.slice):
         return f"np.where({i}, {a}, 0): how many elements a mask selects would not be known"
     return f"ge2.numpy.take({a}, {i}, axis=0)"
+
+
+def is_mask(found: Expression, index: ast.expr) -> bool:
+    """True of an index that is a comparison, or traced booleans: `take` would have them count."""
+    if isinstance(index, ast.UnaryOp | ast.BinOp):
+        return is_mask(found, index.operand if isinstance(index, ast.UnaryOp) else index.left)
+    value = found.value(index)
+    return isinstance(index, ast.Compare) or (is_traced(value) and value.type.dtype == BOOL)
 
 
 def slice_hint(found: Expression | None, label: str = "") -> str:

@@ -19,6 +19,7 @@ import ge2
 from ge2.base import source
 from ge2.base.errors import (
     ConcretizationTypeError,
+    TracerArrayConversionError,
     TracerBoolConversionError,
     TracerIntegerConversionError,
     UnexpectedTracerError,
@@ -172,6 +173,24 @@ ASKING: list[tuple[str, Callable[[Any], Any], type[Exception], str]] = [
         lambda x: [1, 2, 3][np.argmax(x)],
         TracerIntegerConversionError,
         "ge2.numpy.take([1, 2, 3], np.argmax(x), axis=0)",
+    ),
+    (
+        "a mask by name",
+        lambda x: (lambda chosen: REAL[chosen])(x > 0),
+        TracerArrayConversionError,
+        "np.where(chosen, REAL, 0)",
+    ),
+    (
+        "a mask of masks",
+        lambda x: REAL[~(x > 0) & (x < 2)],
+        TracerArrayConversionError,
+        "np.where(~(x > 0) & (x < 2), REAL, 0)",
+    ),
+    (
+        "places, counted",
+        lambda x: REAL[x.astype(int) - 1],
+        TracerArrayConversionError,
+        "ge2.numpy.take(REAL, x.astype(int) - 1, axis=0)",
     ),
     (
         "a test of a call",
