@@ -22,7 +22,7 @@ static void run(Block *b, Thread &t) {
     now.runtime.thread = t.at;
     now.runtime.lane = t.index % WARP;
     go(now.home, t.fiber, false);
-    if (!whole(t.fiber))
+    if ((t.state == ENDED || low(t.fiber)) && !whole(t.fiber))
         report(STACK_USED_UP, t.site, &t, "a thread has local variables beyond %zu bytes", (size_t)GE2_SHIM_STACK);
     if (t.state != ENDED) return;
     if (now.launch->waits && !t.waited)
@@ -73,7 +73,10 @@ static bool run_block(Block *b, bool alone) {
             return false;
         }
         shuffle(b->ready, b->ready_count);
-        for (int i = 0; i < b->ready_count && !now.failed; i++) run(b, b->threads[b->ready[i]]);
+        for (int i = 0; i < b->ready_count && !now.failed; i++) {
+            if (i + 1 < b->ready_count) fetch(b->threads[b->ready[i + 1]].fiber);
+            run(b, b->threads[b->ready[i]]);
+        }
         if (now.shuffled && !alone && b->living && drawn(8) == 0) return false;
     }
     return false;

@@ -160,8 +160,9 @@ static void warp_met(Block *b, const Thread &one) {
     int start = one.index / WARP * WARP;
     int count = now.size - start < WARP ? now.size - start : WARP;
     Thread *lanes = b->threads + start;
-    for (int i = 0; i < count; i++) {
-        Thread &t = lanes[i];
+    for (int n = 1; n < count; n++) { /* the lane after this one is most often yet to come */
+        const int i = (one.index - start + n) % count;
+        const Thread &t = lanes[i];
         if (!(one.mask >> i & 1) || t.state == ENDED) continue;
         if (t.state != IN_WARP || t.mask != one.mask || t.op != one.op) return;
     }
