@@ -239,11 +239,11 @@ PIPELINES: Final[dict[str, tuple[Pass, ...]]] = {
     "cuda": (
         *FIRST, rows_last, sorted_reads, few_ranks, order_statistics, online_sums, narrow_operands, half_results,
         fp8_products, unpadded_updates, written_windows, computed_once, same_axes, recompute, tiny_products,
-        mirrored, short_sums, joined_products, shared_orders, roll, whole, stack, stack_all, products_outside, sums_after, deinterleave,
-        scans_of_slices, slices_first, gated_products, join_scatters, sums_of_zeros, repeated_updates,
-        narrow_integers, products_to_sums, split_sums, parts_done, fuse, split_live_ranges, contractions, indexed,
-        drawn, resident, rolled_results, moves_inside, rows_inside, small_turned, turned_columns, results_together,
-        constants_late, reads_first, with_copies, results_apart, views_first,
+        mirrored, short_sums, joined_products, shared_orders, roll, whole, stack, stack_all, products_outside,
+        sums_after, deinterleave, scans_of_slices, slices_first, gated_products, join_scatters, sums_of_zeros,
+        repeated_updates, narrow_integers, products_to_sums, split_sums, parts_done, fuse, split_live_ranges,
+        contractions, indexed, drawn, resident, rolled_results, moves_inside, rows_inside, small_turned,
+        turned_columns, results_together, constants_late, reads_first, with_copies, results_apart, views_first,
     ),
 }
 
