@@ -6,6 +6,7 @@ import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -22,14 +23,14 @@ from ge2.base.arrays import (
 )
 from ge2.base.source import Source
 from ge2.compile.contractions import Contractions, on_gpu, together
-from ge2.ir import Atom, Dims, Eqn, Graph, Var, applied, makers_of, renamed
+from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Var, applied, makers_of, renamed
 from ge2.ir.graph import without_dead_code
 from ge2.ops.dot import DotGeneral
-from ge2.ops.elementwise import ADD, DIV, MUL, ConvertElementType
+from ge2.ops.elementwise import ADD, DIV, EQ, MUL, SUB, WHERE, ConvertElementType
 from ge2.ops.graphs.region import Region, readers_of
 from ge2.ops.pointlike import Pointlike
 from ge2.ops.reduce import ReduceSum
-from ge2.ops.shape import BroadcastInDim, Reshape, Slice, Transpose
+from ge2.ops.shape import BroadcastInDim, Concatenate, Reshape, Slice, Transpose
 from ge2.passes.context import Context, SplitSums
 from ge2.passes.simplify import Sweep
 from ge2.passes.slices import pushed, slices_of
@@ -38,6 +39,7 @@ from ge2.targets.cuda.kernels.tensor_cores import Apart
 from ge2.targets.cuda.limits import Limits
 
 WIDER = INTEGERS | {FLOAT32}  # than bytes
+FEW, MANY = 32, 1 << 22  # rows of three parts at most; numbers worth three products
 Readers = Mapping[Atom, Sequence[Eqn]]
 Values = Collection[Atom]
 
@@ -438,6 +440,8 @@ def narrow_operands(graph: Graph) -> Graph:
             a, b = map(narrow, eqn.inputs)
             if a is not None and b is not None and not a.type.weak and not b.type.weak:
                 product = [*made, *narrowed(eqn, a, b)]
+            elif (some := a if b is None else b) is not None and is_few(eqn, a is not None, some):
+                product = [*made, *in_three(eqn, a is not None, some)]
             made.clear()
         eqns += product
     found = Graph(graph.inputs, tuple(eqns), graph.outputs, graph.consts)
@@ -475,6 +479,48 @@ def narrowed(eqn: Eqn, a: Atom, b: Atom) -> list[Eqn]:
         replace(eqn, op=product, inputs=(a, b), outs=(sums,)),
         Eqn(ConvertElementType(y.type.dtype), (sums,), (y,), eqn.source),
     ]
+
+
+# Few rows of float32 by many narrow numbers, as weights of a query by a cache of bytes or bfloat16, are
+# three parts of bfloat16 by those: each has 8 bits of the 24 of a number, less what the ones before have, and
+# all products are exact. Made wide in memory, what is narrow would be most of what is moved.
+
+
+def is_few(eqn: Eqn, side: int, narrow: Atom) -> bool:
+    """True if the operand on a side has so few rows of float32 beside what is narrow."""
+    op, types = eqn.op, [a.type for a in eqn.inputs]
+    assert isinstance(op, DotGeneral)
+    other = {types[side].dtype, narrow.type.dtype} != {FLOAT32, FLOAT16} and not types[side].weak
+    if not other or types[side].dtype != FLOAT32 or op.precision or narrow.type.size < MANY:
+        return False
+    sizes = zip(op.free(*types), types, strict=True)
+    count = [math.prod(t.shape[a] for a in axes) if axes else 0 for axes, t in sizes]
+    terms = math.prod(types[side].shape[a] for a in op.contract[side])
+    if terms < 4 * 3 * count[side]:  # sums of three parts would be no less than what is narrow
+        return False
+    return 0 < 3 * count[side] <= FEW <= count[1 - side]
+
+
+def in_three(eqn: Eqn, side: int, narrow: Atom) -> list[Eqn]:
+    """A product of an operand of float32 as that of its three parts, one after another along its rows."""
+    op, eqns, parts = eqn.op, list[Eqn](), list[Atom]()
+    assert isinstance(op, DotGeneral)
+    made, nothing = partial(applied, eqns, source=eqn.source), Literal.of(np.float32(0))
+    low, rest = ConvertElementType(BFLOAT16), eqn.inputs[side]
+    for _ in range(3):
+        parts.append(made(low, rest))
+        whole = made(ConvertElementType(FLOAT32), parts[-1])
+        # of what is infinite nothing is left
+        rest = made(WHERE, made(EQ, whole, rest), nothing, made(SUB, rest, whole))
+    free = op.free(*(a.type for a in eqn.inputs))
+    axis, n = free[side][0], eqn.inputs[side].type.shape[free[side][0]]
+    other = narrow if narrow.type.dtype == BFLOAT16 else made(low, narrow)
+    pair = made(Concatenate(axis), *parts), other
+    sums = made(replace(op, out=FLOAT32), *(pair[::-1] if side else pair))
+    at = len(op.beside[0]) + (len(free[0]) if side else 0)
+    some = [cut(eqns, sums, at, i * n, (i + 1) * n, eqn.source) for i in range(3)]
+    eqns.append(Eqn(ADD, (some[0], made(ADD, *some[1:])), eqn.outs, eqn.source))
+    return eqns
 
 
 def of_halves(eqn: Eqn, factors: Sequence[Atom]) -> list[Eqn]:
