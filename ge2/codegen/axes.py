@@ -264,8 +264,7 @@ class Stages:
         return y
 
 
-# -------- The axes of a region as loops: which are one, which is innermost, in what order they are
-# nested.
+# -------- The axes of a region as loops: which are one, and in what order they are nested.
 
 
 Strides = Mapping[int, int]  # of an array along each axis of the space, in elements
@@ -427,8 +426,9 @@ class Axes:
             return None
         whole = all((s[longer], s[short]) == (size, 1) for s in both.values())
         words = (largest == 1 or folds) and size in (2, 4, 8)
+        others = {s.get(longer, 0) for p, s in self.strides.items() if p not in both}
         if whole and not words:  # gcc makes vectors of few such arrays by itself
-            return longer if size <= tuning.brief else None
+            return longer if size <= tuning.brief and others <= {0, 1} else None
         return longer if largest <= tuning.element or folds else None
 
     def longer_panel(self, outer: Sequence[int], tuning: Nests) -> int:

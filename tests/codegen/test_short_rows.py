@@ -211,3 +211,17 @@ def test_rows_of_very_few_are_written_out_though_all_arrays_have_them(dtype, wid
     (kernel,) = compiled.lower(xs, ws).kernels
     simd = rf"omp simd[^\n]*\n +for \(int64_t i [^#]*#pragma GCC unroll {width}\n"
     assert re.search(simd, str(kernel))
+
+
+def test_single_columns_of_points_are_read_by_strides_that_gcc_does_not_know(rng):
+    """Of a step of 2 that it knows it reads all between and shuffles, 1.4 times as slow with many arrays."""
+
+    def moved(p, v):
+        c = np.floor(p[:, 0] * 9) + np.floor(p[:, 1] * 9) * 9
+        return c, v + 0.1 * c[:, None]
+
+    p, v = rng.random((300, 2)), rng.random((300, 2))
+    compiled = ge2.jit(moved)
+    all_close(compiled(p, v), moved(p, v), rtol=1e-12)
+    (kernel,) = compiled.lower(p, v).kernels
+    assert "GCC unroll" not in str(kernel)

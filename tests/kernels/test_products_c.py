@@ -115,7 +115,9 @@ FEW = (
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("dtype", [*DTYPES[:2], *WRAPPING[2:]], ids=lambda d: np.dtype(d).name)
+@pytest.mark.parametrize(
+    "dtype", [*DTYPES[:2], *DTYPES[4:], *WRAPPING[2:]], ids=lambda d: np.dtype(d).name
+)
 def test_few_rows_times_lines_are_exact_at_ragged_sizes_and_any_strides(dtype, threads):
     rng = np.random.default_rng(0)
     pairs = [tuple(rng.integers(-9, 9, n).astype(dtype) for n in shapes) for shapes in FEW]
@@ -137,10 +139,26 @@ def test_few_rows_times_lines_are_exact_at_ragged_sizes_and_any_strides(dtype, t
         found = ge2.jit(every)(pairs)
         choices = ge2.jit(every).lower(pairs).choices.values()
     assert sum(c.taken.variant.name == "lines" for c in choices) > len(FEW)
-    for products, wanted in zip(found, every(pairs), strict=True):
+    wide = [tuple(x.astype(np.float32) for x in pair) for pair in pairs]
+    for products, wanted in zip(found, every(wide if dtype in DTYPES[4:] else pairs), strict=True):
         for x, y in zip(products, wanted, strict=True):
             assert x.dtype == dtype
-            np.testing.assert_array_equal(x, y)
+            np.testing.assert_array_equal(x, y.astype(dtype))
+
+
+@pytest.mark.parametrize("dtype", DTYPES[4:], ids=lambda d: np.dtype(d).name)
+@pytest.mark.parametrize("rows", [1, 5, 40])
+def test_half_types_are_widened_as_they_lie(dtype, rows, rng):
+    """A matrix that is read by its rows, `x @ w.T`, is not turned while it is widened."""
+    x, w = (
+        rng.integers(-3, 4, (rows, 300)).astype(dtype),
+        rng.integers(-3, 4, (500, 300)).astype(dtype),
+    )
+    low = ge2.jit(lambda x, w: x @ w.T).lower(x, w)
+    wanted = (x.astype(np.float32) @ w.astype(np.float32).T).astype(dtype)
+    np.testing.assert_array_equal(low.executable(x, w)[0], wanted)
+    text = low.as_text("c")
+    assert "ge2_pack_columns" in text or "ge2_transpose" not in text
 
 
 @pytest.fixture

@@ -332,7 +332,7 @@ def has_lines(problem: Problem, tuning: Products) -> bool:
     (a, b), op, (_, m, n, k) = problem.inputs, problem.op, sides(problem)
     assert isinstance(op, DotGeneral)
     dtype, few, long = product_dtype(problem), *sorted((m, n))
-    same = {a.dtype, b.dtype, problem.outs[0].dtype, dtype} == {dtype}
+    same = {a.dtype, b.dtype, problem.outs[0].dtype} == {dtype} or {a.dtype, b.dtype} <= HALF
     known = problem.settled and serves(dtype) and multiplied(dtype).itemsize == dtype.itemsize
     if not (same and known and 1 < few <= tuning.lines and min(long, k) >= tuning.line):
         return False
@@ -384,27 +384,27 @@ class Multiply:
         return whole("temp", len(self.temps) - 1, t.shape)
 
     def matrix(self, i: int, groups: tuple[Dims, Dims, Dims]) -> Matrix:
-        """The operand as it is if its axes allow, else a copy in the order that the product reads;
-        of a number, which has no memory, too.
-        """
+        """The operand as it is if its axes allow, else, as of a number, a copy that can be read."""
         t, operand = self.problem.inputs[i], self.ins[i]
         strides = [single(t.shape, operand.strides, axes) for axes in groups]
         blas = self.dtype in FLOATS | COMPLEX and not self.ours
-        read = self.ours or t.dtype == self.dtype
-        if read and None not in strides and not operand.value:
+        panels, across = self.ours and not self.lines, False
+        if None not in strides and not operand.value:
             batch, row, column = strides
             assert batch is not None and row is not None and column is not None
-            if not blas or leads(row, column, *(volume(t.shape, axes) for axes in groups[1:])):
+            led = not blas or leads(row, column, *(volume(t.shape, axes) for axes in groups[1:]))
+            if led and (panels or t.dtype == self.dtype):
                 return Matrix(operand, batch, row, column)
-        order = tuple(axis for axes in groups for axis in axes)
+            across = led and row == 1 != column  # it is widened as it lies
+        order: Dims = sum(groups[::2] + groups[1:2] if across else groups, ())
         shape = tuple(t.shape[axis] for axis in order)
         moved = tuple(operand.strides[axis] for axis in order)
         given = Operand(operand.role, operand.index, moved, operand.offset, operand.value)
-        to = ArrayType(shape, t.dtype if self.ours else self.dtype)
+        to = ArrayType(shape, t.dtype if panels else self.dtype)
         copy = self.temp(to)
         self.kernels.append(copying(ArrayType(shape, t.dtype), to, given, copy, self.caps))
         rows, columns = (volume(t.shape, axes) for axes in groups[1:])
-        return Matrix(copy, rows * columns, columns, 1)
+        return Matrix(copy, rows * columns, *((1, rows) if across else (columns, 1)))
 
     def products(self, a: Matrix, b: Matrix, out: Operand, sizes: Sides) -> list[CKernel]:
         if not self.ours:

@@ -39,6 +39,12 @@ GE2_FN int64_t ge2_panel_depth(int64_t inner) {
 /* The slivers that `size` rows or columns have, `width` each but the last. */
 GE2_FN int64_t ge2_slivers(int64_t size, int64_t width) { return (size + width - 1) / width; }
 
+#if defined(__clang__)
+#define GE2_PAIRS(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+#define GE2_PAIRS(a, b, ...) __builtin_shuffle(a, b, (four){__VA_ARGS__})
+#endif
+
 /* A tile of c, whose elements are R, as T is multiplied: at its edges `rows` and `columns` of it are stored. It is called for
    slivers that are packed, whose strides are known, and `as_is` for those that are read where they are. FEW says that all
    columns are 64 bytes at most: those are one vector, or half of one. */
@@ -127,16 +133,43 @@ GE2_FN int64_t ge2_slivers(int64_t size, int64_t width) { return (size + width -
         ge2_tile_of_##S(depth, a, a_row, a_column, b, b_row, c, c_row, rows, columns, first);                       \
     }
 
+/* Of lines whose terms are neighbours so many are read at a time: from a line to the next many a cache has few places. */
+#define GE2_PACK_TERMS 16
+
+/* `n` terms of `width` lines, GE2_PACK_TERMS apart, as they are packed: squares of four are turned in registers. */
+GE2_BRANCHING GE2_SINGLE void ge2_pack_turned(
+    const void *square, void *packed, int64_t width, int64_t n) {
+    typedef uint32_t four __attribute__((vector_size(16), may_alias));
+    typedef uint32_t element __attribute__((may_alias));
+    const element *const x = square;
+    element *const to = packed;
+    int64_t l = 0;
+    for (; l + 4 <= n; l += 4)
+        for (int64_t i = 0; i < width; i += 4) {
+            four a[4], y[4];
+            _Pragma("GCC unroll 4") for (int r = 0; r < 4; r++) memcpy(&a[r], x + (i + r) * GE2_PACK_TERMS + l, 16);
+            const four p = GE2_PAIRS(a[0], a[2], 0, 4, 1, 5), q = GE2_PAIRS(a[1], a[3], 0, 4, 1, 5);
+            const four r = GE2_PAIRS(a[0], a[2], 2, 6, 3, 7), s = GE2_PAIRS(a[1], a[3], 2, 6, 3, 7);
+            y[0] = GE2_PAIRS(p, q, 0, 4, 1, 5), y[1] = GE2_PAIRS(p, q, 2, 6, 3, 7);
+            y[2] = GE2_PAIRS(r, s, 0, 4, 1, 5), y[3] = GE2_PAIRS(r, s, 2, 6, 3, 7);
+            _Pragma("GCC unroll 4") for (int t = 0; t < 4; t++) memcpy(to + (l + t) * width + i, &y[t], 16);
+        }
+    for (; l < n; l++)
+        for (int64_t i = 0; i < width; i++) to[l * width + i] = x[i * GE2_PACK_TERMS + l];
+}
+
 /* Packs lines of an operand into slivers of `width` lines, term by term, as tiles read them; what is no line is 0. COPY(to, x)
    is how `width` neighbours of x are stored, READ an element `x` as a T. FULL: whether there may be a sliver of them; without,
    a function is as right, and slower. */
-#define GE2_PACK(NAME, T, GIVEN, COPY, READ, WIDTH, FULL)                                                           \
+#define GE2_PACK(NAME, T, GIVEN, COPY, READ, WIDTH, FULL, LINES)                                                    \
     GE2_CALLED void NAME(int64_t size, int64_t depth, const GIVEN *from, int64_t line, int64_t term, T *to) {       \
         enum { width = WIDTH };                                                                                     \
         for (; size > 0; size -= width, from += width * line, to += width * depth) {                                \
             if (FULL && size >= width && line == 1)                                                                 \
                 for (int64_t l = 0; l < depth; l++) COPY(to + l * width, from + l * term, READ)                     \
-            else if (FULL && size >= width)                                                                         \
+            else if (FULL && size >= width && term == 1 && sizeof(T) == 4 && width % 4 == 0)                        \
+                LINES(width, depth, from, line, to);                                                                \
+            else if (FULL && size >= width && (sizeof(T) != 4 || width % 4))                                        \
                 for (int64_t l = 0; l < depth; l++)                                                                 \
                     _Pragma("GCC unroll 12") for (int64_t i = 0; i < width; i++) {                                  \
                         const GIVEN x = from[l * term + i * line];                                                  \
@@ -152,6 +185,28 @@ GE2_FN int64_t ge2_slivers(int64_t size, int64_t width) { return (size + width -
                 }                                                                                                   \
         }                                                                                                           \
     }
+#define GE2_PACK_LINES(NAME, T, GIVEN, READ)                                                                        \
+    GE2_CALLED void NAME(int64_t width, int64_t depth, const GIVEN *from, int64_t line, T *to) {                    \
+        T square[2 * GE2_VECTOR / sizeof(T) * GE2_PACK_TERMS];                                                      \
+        for (int64_t p = 0; p < depth; p += GE2_PACK_TERMS, to += width * GE2_PACK_TERMS) {                         \
+            const int64_t n = ge2_least(GE2_PACK_TERMS, depth - p);                                                 \
+            for (int64_t i = 0; i < width; i++) {                                                                   \
+                const GIVEN *const terms = from + i * line + p;                                                     \
+                T *const row = square + i * GE2_PACK_TERMS;                                                         \
+                int64_t l = 0;                                                                                      \
+                if (n == GE2_PACK_TERMS)                                                                            \
+                    _Pragma("omp simd") for (l = 0; l < GE2_PACK_TERMS; l++) {                                      \
+                        const GIVEN x = terms[l];                                                                   \
+                        row[l] = READ;                                                                              \
+                    }                                                                                               \
+                _Pragma("GCC unroll 1") for (; l < n; l++) {                                                        \
+                    const GIVEN x = terms[l];                                                                       \
+                    row[l] = READ;                                                                                  \
+                }                                                                                                   \
+            }                                                                                                       \
+            ge2_pack_turned(square, to, width, n);                                                                  \
+        }                                                                                                           \
+    }
 #define GE2_PACK_SAME(to, from, READ) memcpy(to, from, width * sizeof *(to));
 #define GE2_PACK_EACH(to, from, READ)                                                                               \
     for (int64_t i = 0; i < width; i++) {                                                                           \
@@ -162,9 +217,10 @@ GE2_FN int64_t ge2_slivers(int64_t size, int64_t width) { return (size + width -
 /* The same of rows and of columns: of elements that are copied, for which gcc needs few of its passes, and of others; and of
    few rows, less than a sliver. */
 #define GE2_PACKS(MARK, S, T, GIVEN, COPY, READ)                                                                    \
-    MARK GE2_PACK(ge2_pack_rows_##S, T, GIVEN, COPY, READ, GE2_PANEL_ROWS, 1)                                       \
-    MARK GE2_PACK(ge2_pack_few_rows_##S, T, GIVEN, COPY, READ, GE2_PANEL_ROWS, 0)                                   \
-    MARK GE2_PACK(ge2_pack_columns_##S, T, GIVEN, COPY, READ, GE2_PANEL_COLUMNS(T), 1)
+    GE2_BRANCHING GE2_PACK_LINES(ge2_pack_lines_##S, T, GIVEN, READ)                                                \
+    MARK GE2_PACK(ge2_pack_rows_##S, T, GIVEN, COPY, READ, GE2_PANEL_ROWS, 1, ge2_pack_lines_##S)                   \
+    MARK GE2_PACK(ge2_pack_few_rows_##S, T, GIVEN, COPY, READ, GE2_PANEL_ROWS, 0, ge2_pack_lines_##S)               \
+    MARK GE2_PACK(ge2_pack_columns_##S, T, GIVEN, COPY, READ, GE2_PANEL_COLUMNS(T), 1, ge2_pack_lines_##S)
 #define GE2_PACKING(S, T) GE2_PACKS(GE2_LIGHT, S, T, T, GE2_PACK_SAME, x)
 #define GE2_PACKING_CAST(S, T, GIVEN, READ) GE2_PACKS(, S, T, GIVEN, GE2_PACK_EACH, READ)
 
