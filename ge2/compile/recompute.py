@@ -19,6 +19,7 @@ from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Var, makers_of, rename, rena
 from ge2.ops.elementwise import ConvertElementType
 from ge2.ops.graphs.region import Region
 from ge2.ops.pointlike import Pointlike
+from ge2.ops.reduce import Reduce
 from ge2.ops.shape import Barrier, BroadcastInDim
 from ge2.passes.context import NOTHING, Context, Repetition
 from ge2.passes.fuse import fuse
@@ -375,7 +376,9 @@ def computed_once(graph: Graph, context: Context = NOTHING) -> Graph:
     tuning = context.tuning.repetition
     spread = {e.inputs[0] for e in graph.eqns if is_repeated(e, tuning)}
     makers = makers_of(graph) if spread else {}
-    if not any(isinstance(v, Var) and is_work(base_of(v, makers), makers) for v in spread):
+    if not any(
+        isinstance(v, Var) and is_costly(base_of(v, makers), makers, tuning) for v in spread
+    ):
         return graph
     regions = [e for e in fuse(graph, context).eqns if isinstance(e.op, Region)]
     stored = {v for e in regions for v in Repeated(e, tuning).stored()}
@@ -398,6 +401,23 @@ def base_of(v: Var, makers: Makers) -> Var:
 
 def is_work(v: Var, makers: Makers) -> bool:
     return v in makers and isinstance(makers[v].op, Pointlike)
+
+
+def is_costly(v: Var, makers: Makers, tuning: Repetition) -> bool:
+    """True of a value that more than a little elementwise work makes; not of sums, with which rows
+    are a kernel that does such work once for each of them.
+    """
+    waiting, seen, instructions = [v], set[Atom](), 0
+    while waiting:
+        e = makers.get(waiting.pop())
+        if e is None or e.outs[0] in seen or not isinstance(e.op, (Pointlike, Reduce, *VIEWS)):
+            continue
+        if isinstance(e.op, Reduce):
+            return False
+        seen.add(e.outs[0])
+        instructions += e.op.cost.instructions + tuning.function * e.op.cost.transcendental
+        waiting += [a for a in e.inputs if isinstance(a, Var)]
+    return is_work(v, makers) and instructions > tuning.easy
 
 
 @final

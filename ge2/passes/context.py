@@ -90,7 +90,7 @@ class Repetition:
     # instructions of a value that is not worth an array, of a function beyond those that its cost
     # counts, and of an element that is read: one goes with four others
     easy: int = 8
-    function: int = 32
+    function: int = 24
     read: int = 4
     # instructions of all lanes in the time of a byte, and bytes that are moved in that of a launch
     instructions: int = 7

@@ -26,7 +26,7 @@ from ge2.passes import TIDY
 from ge2.passes.context import NOTHING, Context, run
 from ge2.passes.context import TUNING as PASSES
 from ge2.passes.fuse import fuse
-from ge2.passes.indices import join_scatters, repeated_updates, unpadded_updates
+from ge2.passes.indices import join_scatters, repeated_updates, sums_of_zeros, unpadded_updates
 from ge2.passes.reads import small_turned
 from ge2.passes.slices import little_first, slices_first
 from ge2.targets.cuda.emulator import OfflineDevice, limits_of
@@ -208,6 +208,33 @@ def test_places_of_what_is_kept_have_32_bits(rng: np.random.Generator) -> None:
     assert narrowed(compacted, x, y) == ["cumsum int32", "wrap int32", "cumsum uint64"]
     with config.using(executor="emulator", tuning=(NARROW.tuning,)):
         all_equal(ge2.jit(compacted)(x, y), compacted(x, y))
+
+
+def ones(i: Any, m: Any) -> Any:
+    found = ge2.numpy.zeros(9, np.float32)
+    np.add.at(found, i, np.float32(1))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("f", "dtypes"),
+    [
+        (lambda i, m: np.bincount(i, weights=m.astype(np.float64), minlength=9), ["int32"]),
+        (ones, ["int32"]),
+        (lambda i, m: np.bincount(i, weights=m * 0.5, minlength=9), []),
+        (lambda i, m: np.bincount(i, weights=m.astype(np.float64), minlength=999), []),  # few
+    ],
+)
+def test_counts_in_floating_point_are_counts(f: Any, dtypes: list[str], rng: Any) -> None:
+    """A sum of masks or of one whole number is exact, and added in any order."""
+    i, m = rng.integers(0, 9, 300), rng.integers(0, 2, 300).astype(bool)
+    small = replace(PASSES, narrowed=1, summed=1)
+    steps = (*TIDY, sums_of_zeros, repeated_updates, narrow_integers)
+    after = run(steps, ge2.make_jaxpr(f)(i, m).graph, Context(tuning=small))
+    sums = [e.outs[0].type.dtype for e in after.eqns if isinstance(e.op, ScatterAdd)]
+    assert [str(dtype) for dtype in sums] == dtypes
+    with config.using(executor="emulator", tuning=(small,)):
+        all_equal(ge2.jit(lambda i, m: f(i, m))(i, m), f(i, m))
 
 
 @pytest.mark.parametrize(

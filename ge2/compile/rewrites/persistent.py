@@ -7,11 +7,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final, final
 
 import numpy as np
 
-from ge2.base.arrays import BOOL, INT64
+from ge2.base.arrays import BOOL, FLOAT32, FLOAT64, INT64
 from ge2.choice.choose import Candidate, Choice, choose
 from ge2.choice.problem import Problem, prefs
 from ge2.codegen.layout import plain
@@ -35,7 +36,7 @@ from ge2.ops.index import Scatter, ScatterAdd, ScatterReduce, SumsInOrder, Updat
 from ge2.ops.pointlike import Pointlike
 from ge2.ops.random import Draw, RandomBits
 from ge2.ops.reduce import CumSum
-from ge2.ops.shape import Reshape, Slice
+from ge2.ops.shape import BroadcastInDim, Reshape, Slice
 from ge2.passes.context import NOTHING, Context
 from ge2.passes.indices import SumsAt, Wrap, in_order, is_zero, orientation
 from ge2.passes.loops import trim
@@ -444,6 +445,8 @@ def narrow_integers(graph: Graph, context: Context = NOTHING) -> Graph:
             x = applied(eqns, ConvertElementType(INT32), *e.inputs, source=e.source)
             y = applied(eqns, e.op, x, source=e.source)
             e = replace(e, op=ConvertElementType(e.outs[0].type.dtype), inputs=(y,))
+        if is_count(e, makers, least):
+            e = counted(replace(e, inputs=tuple(names.get(a, a) for a in e.inputs)), eqns)
         eqns.append(replace(e, inputs=tuple(names.get(a, a) for a in e.inputs)) if names else e)
         for v in e.outs if isinstance(e.op, Pointlike) else ():
             of, n = v.type, max(sizes.get(v, {0}))
@@ -456,14 +459,45 @@ def is_small_sum(e: Eqn, makers: Mapping[Any, Eqn], least: int) -> bool:
     """True of so many running sums of masks or bytes, in 64 bits, that fit in 32."""
     if not isinstance(e.op, CumSum) or e.outs[0].type.dtype != INT64:
         return False
-    x, n = e.inputs[0], e.outs[0].type.size
-    while x.type.dtype.itemsize > 1 and x in makers:
-        if not isinstance(makers[x].op, ConvertElementType):
-            break
+    largest = largest_of(e.inputs[0], makers)
+    return least <= e.outs[0].type.size and 0 < e.outs[0].type.size * largest < 1 << 31
+
+
+def largest_of(x: Atom, makers: Mapping[Any, Eqn]) -> int:
+    """A bound of whole numbers that are masks or bytes, or one number; 0 of others."""
+    if isinstance(x, Literal):
+        return int(x.value.real) if x.value.real in range(1, 256) else 0
+    while x.type.dtype.itemsize > 1:
+        if x not in makers or not isinstance(makers[x].op, ConvertElementType):
+            return 0
         (x,) = makers[x].inputs
-    largest = 1 if x.type.dtype == BOOL else 256
-    small = x.type.dtype.kind in "biu" and x.type.dtype.itemsize == 1
-    return small and least <= n <= np.iinfo(INT32).max // largest
+    return 1 if x.type.dtype == BOOL else 256 if x.type.dtype.kind in "iu" else 0
+
+
+def is_count(e: Eqn, makers: Mapping[Any, Eqn], least: int) -> bool:
+    """True of sums at indices, in floating point, that are whole numbers which it has exactly."""
+    if not isinstance(e.op, SumsAt) or e.outs[0].type.dtype not in (FLOAT32, FLOAT64):
+        return False
+    n = max(a.type.size for a in e.inputs)
+    if math.prod(e.op.shape) > n:  # which is gone through once more
+        return False
+    exact = 24 if e.outs[0].type.dtype == FLOAT32 else 30
+    return n >= least and 0 < n * largest_of(e.inputs[0], makers) <= 1 << exact
+
+
+def number_of(x: Literal) -> Literal:
+    return Literal.of(np.int32(int(x.value.real)))
+
+
+def counted(e: Eqn, eqns: list[Eqn]) -> Eqn:
+    """The same by sums of int32, which atomics add in any order."""
+    assert isinstance(e.op, SumsAt)
+    x, *indices = e.inputs
+    made, zero = partial(applied, eqns, source=e.source), Literal.of(np.int32(0))
+    whole: Atom = made(ConvertElementType(INT32), x) if isinstance(x, Var) else number_of(x)
+    zeros = made(BroadcastInDim(e.op.shape, ()), zero)
+    total = made(ScatterAdd(e.op.axes), zeros, whole, *indices)
+    return replace(e, op=ConvertElementType(e.outs[0].type.dtype), inputs=(total,))
 
 
 def sizes_indexed(graph: Graph) -> dict[Atom, set[int]]:
