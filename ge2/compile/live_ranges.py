@@ -19,13 +19,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
+from operator import add
 from typing import final
 
 from ge2.base.record import record
 from ge2.compile.recompute import Inlined, as_var, axes_read, region_of, trimmed
-from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Var
-from ge2.ops.graphs.region import Region
-from ge2.ops.shape import Barrier
+from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Var, applied, makers_of, renamed
+from ge2.ops.graphs.region import Region, is_loop, readers_of
+from ge2.ops.index import UpdateSlice
+from ge2.ops.shape import Barrier, Slice
 from ge2.passes.context import NOTHING, Context
 from ge2.transforms.graphs.partition import NEVER, Choice, work_in_bytes
 
@@ -400,3 +402,44 @@ class Cone:
 
 def bytes_read(eqn: Eqn) -> int:
     return sum(a.type.nbytes for a in eqn.inputs)
+
+
+# -------- What a region makes is read where it is written, once it is.
+# u = region a; y = update_slice x u; v = region u y -> ...; y = update_slice x u; v = region y[1:-1] y
+# A part that nothing else reads is made where it goes, and an update of an array in place is no
+# kernel then. Each step of a stencil in time reads its last part, between shifts of the array.
+
+
+def read_where_written(graph: Graph, context: Context = NOTHING) -> Graph:
+    """The graph whose regions read parts of arrays in those, behind the updates that write them."""
+    readers = readers_of(graph)
+    at = {id(e): n for n, e in enumerate(graph.eqns)}
+    makers, eqns, env = makers_of(graph), list[Eqn](), dict[Atom, Atom]()
+    for n, e in enumerate(graph.eqns):
+        eqns.append(renamed(env, e))
+        u = e.inputs[1] if isinstance(e.op, UpdateSlice) else None
+        if not isinstance(u, Var) or u in graph.outputs or set(e.op.step) != {1}:  # type: ignore[attr-defined]
+            continue
+        others = [at[id(each)] for each in readers[u] if each is not e]
+        over = [
+            at[id(each)] for each in readers.get(e.outs[0], ()) if isinstance(each.op, UpdateSlice)
+        ]
+        made = u in makers and is_loop(makers[u].op) and u.type.nbytes >= context.tuning.returned
+        plain = all(
+            isinstance(graph.eqns[k].op, Barrier) or is_loop(graph.eqns[k].op) for k in others
+        )
+        if (
+            others
+            and made
+            and plain
+            and n < min(others)
+            and max(others) <= min(over, default=len(at))
+        ):
+            env[u] = applied(eqns, part_written(e), e.outs[0], source=e.source)
+    return replace(graph, eqns=tuple(eqns)) if env else graph
+
+
+def part_written(eqn: Eqn) -> Slice:
+    """The slice that an update writes."""
+    start, size = eqn.op.start, eqn.inputs[1].type.shape  # type: ignore[attr-defined]
+    return Slice(start, tuple(map(add, start, size)), (1,) * len(start))

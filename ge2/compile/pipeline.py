@@ -28,7 +28,7 @@ from ge2.ir import Graph
 from ge2.ops.attention.ops import has_attention
 from ge2.ops.dot import DotGeneral
 from ge2.ops.graphs.loops import ScanLoop
-from ge2.ops.index import Scatter, ScatterAdd, ScatterReduce
+from ge2.ops.index import Scatter, ScatterAdd, ScatterReduce, UpdateSlice
 from ge2.ops.reduce import CumSum
 from ge2.passes import TIDY
 from ge2.passes.context import NOTHING, Context, Pass, run
@@ -127,6 +127,15 @@ def split_live_ranges(graph: Graph, context: Context) -> Graph:
     from ge2.compile.live_ranges import split_live_ranges
 
     return split_live_ranges(graph, context)
+
+
+def read_where_written(graph: Graph, context: Context) -> Graph:
+    """Parts of arrays that are written are read in those."""
+    if not any(isinstance(e.op, UpdateSlice) for e in graph.eqns):
+        return graph
+    from ge2.compile.live_ranges import read_where_written
+
+    return read_where_written(graph, context)
 
 
 def shared_orders(graph: Graph, context: Context) -> Graph:
@@ -243,7 +252,8 @@ PIPELINES: Final[dict[str, tuple[Pass, ...]]] = {
         sums_after, deinterleave, scans_of_slices, slices_first, gated_products, join_scatters, sums_of_zeros,
         repeated_updates, narrow_integers, products_to_sums, split_sums, parts_done, fuse, split_live_ranges,
         contractions, indexed, drawn, resident, rolled_results, moves_inside, rows_inside, small_turned,
-        turned_columns, results_together, constants_late, reads_first, with_copies, results_apart, views_first,
+        turned_columns, results_together, constants_late, reads_first, read_where_written, with_copies,
+        results_apart, views_first,
     ),
 }
 

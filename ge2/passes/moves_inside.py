@@ -35,6 +35,7 @@ from ge2.ops.graphs import (
     Along,
     InRuns,
     Run,
+    beside_write,
     is_move,
     is_part,
     less,
@@ -471,7 +472,7 @@ class Inside:
         if isinstance(op, Concatenate):
             return self.joined(eqn, op.axis, low, shape, at)
         if isinstance(op, UpdateSlice):
-            x, u = eqn.inputs
+            x, u = beside_write(eqn, self.sweep.makers, self.sweep.inside), eqn.inputs[1]
             here = less(low, tuple(-n for n in op.start))
             return self.chosen(u, here, lambda: self.placed(x, low, shape, at), shape, at)
         assert isinstance(op, Pad)

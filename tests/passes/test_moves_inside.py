@@ -490,3 +490,84 @@ def test_places_are_counted_from_a_reshape_on() -> None:
         *[np.ones(5)] * 2
     ).graph
     assert compile_graph(graph, device=OfflineDevice(limits_of("sm_90a"))).kernels
+
+
+def test_a_step_in_time_reads_what_the_step_before_it_wrote_and_edges_that_nobody_writes() -> None:
+    """Each step read what all steps before it wrote inside of edges, and kept it until then."""
+
+    def steps(a: F, b: F, n: int) -> F:
+        a, b = a.copy(), b.copy()
+        for _ in range(n):
+            b[1:-1] = a[:-2] + a[2:]
+            a[1:-1] = b[1:-1] * 2 + b[:-2]
+        return a, b
+
+    def most(n: int) -> int:
+        graph = moved(lambda a, b: steps(a, b, n), np.arange(9.0), np.ones(9))
+        return max(len(e.inputs) for e in graph.eqns if isinstance(e.op, Region))
+
+    assert most(3) == most(5) == most(8) <= 3
+
+
+def test_beside_a_slice_is_what_other_updates_wrote_there() -> None:
+    """An update of other elements, or of more of them, is seen beside a later one."""
+
+    def f(x: F) -> F:
+        x = x * 2
+        x[1:5] = x[0:4] - 1
+        x[2:4] = x[1:3] * x[3:5]
+        x[2:4] = x[2:4] + x[4:6]
+        x[3:6] = x[2:5] * 0.5
+        return x[1:] - x[:-1]
+
+    moved(f, np.arange(9.0))
+    moved(lambda x: f(x) + f(x * 3), np.arange(9.0))
+
+
+def heated(a: F, b: F, n: int) -> F:
+    a, b = a.copy(), b.copy()
+    for _ in range(n):
+        b[1:-1, 1:-1] = 0.25 * (a[2:, 1:-1] + a[:-2, 1:-1] + a[1:-1, 2:] + a[1:-1, 1:-1])
+        a[1:-1, 1:-1] = 0.25 * (b[2:, 1:-1] + b[:-2, 1:-1] + b[1:-1, 2:] + b[1:-1, 1:-1])
+    return a, b
+
+
+def kept_parts(a: F, b: F, n: int) -> F:
+    b, total = b.copy(), 0.0
+    for _ in range(n):
+        part = np.tanh(a[1:] - b[:-1])
+        b[1:] = part
+        a = a * 0.5 + b
+        b[0] = b[1] * 2
+        total = total + part
+    return a, b, total
+
+
+@needs_compiler
+@pytest.mark.parametrize("f", [heated, kept_parts])
+def test_parts_are_read_in_the_arrays_that_they_are_written_into(f: F) -> None:
+    a, b = np.random.default_rng(3).standard_normal((2, 100, 110))
+    with config.using(executor="emulator", passes_off=("roll",)):
+        all_close(ge2.jit(lambda a, b: f(a, b, 4))(a, b), f(a, b, 4))
+
+
+@pytest.mark.parametrize(("size", "fewer"), [(240, 5), (20, 0)])
+def test_large_parts_that_are_read_later_are_no_kernels_between_steps(
+    size: int, fewer: int
+) -> None:
+    """A part that is read by itself as well was copied into its array, each step in time."""
+    spec = ge2.ShapeDtypeStruct((size, size, size), np.float64)
+
+    def heat(a: F, b: F) -> F:
+        a, b = a.copy(), b.copy()
+        for _ in range(6):
+            b[1:-1, 1:-1, 1:-1] = a[2:, 1:-1, 1:-1] + a[:-2, 1:-1, 1:-1] - a[1:-1, 1:-1, 1:-1]
+            a[1:-1, 1:-1, 1:-1] = b[1:-1, 2:, 1:-1] - b[1:-1, 1:-1, 1:-1] + b[1:-1, 1:-1, :-2]
+        return a, b
+
+    def kernels(*off: str) -> int:
+        with config.using(passes_off=off):
+            graph = ge2.make_jaxpr(heat)(spec, spec).graph
+            return len(compile_graph(graph, device=OfflineDevice(H200)).kernels)
+
+    assert kernels("read_where_written") - kernels() == fewer

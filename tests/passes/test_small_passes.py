@@ -142,7 +142,7 @@ def test_the_pipelines_are_lists_of_names():
         " split_live_ranges"
         " contractions indexed"
         " drawn resident rolled_results moves_inside rows_inside small_turned turned_columns results_together"
-        " constants_late reads_first with_copies results_apart views_first",
+        " constants_late reads_first read_where_written with_copies results_apart views_first",
     }
 
 

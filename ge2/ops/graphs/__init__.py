@@ -5,7 +5,7 @@ their space is: in runs, around the end, as windows.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, NamedTuple, final
@@ -345,6 +345,19 @@ def within(read: Span, write: Span) -> bool:
     (a, s, n), (b, t, m) = read, write
     inside = b <= a and last_of(read) <= last_of(write)
     return n > 0 < m and inside and (a - b) % t == 0 and (n == 1 or s % t == 0)
+
+
+def beside_write(eqn: Eqn, makers: Mapping[Any, Eqn], unwritten: Container[Atom]) -> Atom:
+    """The array that is seen beside the slice that an update writes: it is the one before all updates
+    of parts of that slice that no kernel writes.
+    """
+    x, spans = eqn.inputs[0], of_write(eqn.op, eqn.inputs[1])
+    while x in unwritten and isinstance(makers[x].op, UpdateSlice):
+        before, u = makers[x].inputs
+        if not all(map(within, of_write(makers[x].op, u), spans)):
+            break
+        x = before
+    return x
 
 
 def apart(read: Span, write: Span) -> bool:

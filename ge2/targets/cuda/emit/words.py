@@ -310,7 +310,9 @@ class Places(AxesParameters):
         the largest elements, if so many bytes hold them. Beside a mask of bools a thread would
         have 128 bytes of float64 otherwise, and of whatever is computed of it.
         """
-        sizes = [p.var.type.dtype.itemsize for p in lying]
+        # neighbours of one that alternates with others are apart, and theirs are moved with them
+        steps = (self.axes.strides[p][self.lane] if p in self.alternate else 1 for p in lying)
+        sizes = [p.var.type.dtype.itemsize * step for p, step in zip(lying, steps, strict=True)]
         most = min(room // max(sum(sizes), 1), 2 * WIDEST // max(sizes, default=1))
         return min(max(map(self.wide, lying), default=1), 1 << max(most.bit_length() - 1, 0))
 
