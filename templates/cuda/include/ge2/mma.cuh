@@ -264,14 +264,14 @@ template <class A, class B>
 GE2_SHIM_UNSEEN void ge2_shim_mma_sums(float (&sums)[4], const ge2_shim_factors *all) {
     for (int n = 0; n < 4; n++) {
         double sum = sums[n];
-        ge2_shim_mma<A, B>(all, n, [&](float a, float b) { sum += (double)a * b; });
+        ge2_shim_mma<A, B>(all, n, [&](float a, float b) __attribute__((always_inline)) { sum += (double)a * b; });
         sums[n] = ge2_shim_cut(sum);
     }
 }
 template <class A, class B>
 GE2_SHIM_UNSEEN void ge2_shim_mma_sums(int (&sums)[4], const ge2_shim_factors *all) {
     for (int n = 0; n < 4; n++)
-        ge2_shim_mma<A, B>(all, n, [&](int a, int b) { sums[n] = ge2_shim_wrapped(sums[n], a, b); });
+        ge2_shim_mma<A, B>(all, n, [&](int a, int b) __attribute__((always_inline)) { sums[n] = ge2_shim_wrapped(sums[n], a, b); });
 }
 #define GE2_MMA(name, A, B)                                                                                         \
     GE2_FN void ge2_mma_##name(A::Sum (&sums)[4], const uint32_t (&a)[4], uint32_t first, uint32_t second) {        \

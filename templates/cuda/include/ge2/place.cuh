@@ -21,41 +21,41 @@ GE2_FN ge2_place ge2_place_of(int tile, int down, int across) {
 #ifdef GE2_SHIM
 struct ge2_shim_bf16 {
     using Sum = float;
-    static float of(const char *at) { return __uint_as_float((uint32_t)*(const uint16_t *)at << 16); }
+    GE2_FN float of(const char *at) { return __uint_as_float((uint32_t)*(const uint16_t *)at << 16); }
     enum { SIZE = 2 };
 };
 struct ge2_shim_f16 {
     using Sum = float;
-    static float of(const char *at) { return ge2_cast_f16_f32(*(const uint16_t *)at); }
+    GE2_FN float of(const char *at) { return ge2_cast_f16_f32(*(const uint16_t *)at); }
     enum { SIZE = 2 };
 };
 /* The lowest 13 bits are not multiplied. */
 struct ge2_shim_tf32 {
     using Sum = float;
-    static float of(const char *at) { return __uint_as_float(*(const uint32_t *)at & 0xffffe000u); }
+    GE2_FN float of(const char *at) { return __uint_as_float(*(const uint32_t *)at & 0xffffe000u); }
     enum { SIZE = 4 };
 };
 /* Bits of a sum of products of fp8, the first of which is that of the largest of them. */
 enum { GE2_SHIM_FEW = 14 };
 struct ge2_shim_e4m3 {
     using Sum = float;
-    static float of(const char *at) { return ge2_cast_f8_e4m3fn_f32(*(const uint8_t *)at); }
+    GE2_FN float of(const char *at) { return ge2_cast_f8_e4m3fn_f32(*(const uint8_t *)at); }
     enum { SIZE = 1 };
 };
 struct ge2_shim_e5m2 {
     using Sum = float;
-    static float of(const char *at) { return ge2_cast_f8_e5m2_f32(*(const uint8_t *)at); }
+    GE2_FN float of(const char *at) { return ge2_cast_f8_e5m2_f32(*(const uint8_t *)at); }
     enum { SIZE = 1 };
 };
 /* Bytes, whose sums wrap. */
 struct ge2_shim_s8 {
     using Sum = int32_t;
-    static int32_t of(const char *at) { return *(const int8_t *)at; }
+    GE2_FN int32_t of(const char *at) { return *(const int8_t *)at; }
     enum { SIZE = 1 };
 };
 struct ge2_shim_u8 {
     using Sum = int32_t;
-    static int32_t of(const char *at) { return *(const uint8_t *)at; }
+    GE2_FN int32_t of(const char *at) { return *(const uint8_t *)at; }
     enum { SIZE = 1 };
 };
 GE2_FN int32_t ge2_shim_wrapped(int32_t sum, int32_t a, int32_t b) { return (int32_t)((uint32_t)sum + (uint32_t)(a * b)); }
@@ -77,10 +77,9 @@ GE2_FN float ge2_shim_few(const float (&terms)[COUNT]) {
         else if (fabsf(terms[n]) > most) most = fabsf(terms[n]);
     }
     const int last = (int)(__float_as_uint(most) >> 23) - 127 - (GE2_SHIM_FEW - 1);
-    for (int n = 0; n < COUNT; n++) {
-        const bool some = most > 0 && most <= 0x1.fffffep+127f;
-        sum += some ? ldexp(trunc(ldexp((double)terms[n], -last)), last) : (double)terms[n];
-    }
+    const double up = ldexp(1.0, -last), down = ldexp(1.0, last); /* float64 holds all of their products */
+    const bool some = most > 0 && most <= 0x1.fffffep+127f;
+    for (int n = 0; n < COUNT; n++) sum += some ? trunc(terms[n] * up) * down : (double)terms[n];
     return ge2_shim_cut(sum);
 }
 #endif
