@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, final
 
@@ -29,6 +29,7 @@ from ge2.ir import (
     without_dead_code,
 )
 from ge2.ops.elementwise import ADD, WHERE
+from ge2.ops.graphs import Makers, are_together, in_shape, repeated_along, reshaped_once
 from ge2.ops.graphs.region import Region, is_loop
 from ge2.ops.index import Gather, ScatterAdd, ScatterReduce
 from ge2.ops.pointlike import Pointlike, Pointwise
@@ -533,7 +534,6 @@ def with_gather(eqn: Eqn, value: Var, gather: Eqn, at: Dims) -> Eqn:
 #
 # Parts that are made together, such as turned halves of vectors, are results of one kernel, which
 # writes them to their places, but by a kernel of its own what follows would read them again.
-Makers = Mapping[Any, Eqn]
 
 
 def parts_done(graph: Graph, context: Context = NOTHING) -> Graph:
@@ -544,7 +544,7 @@ def parts_done(graph: Graph, context: Context = NOTHING) -> Graph:
     makers, eqns = makers_of(graph), list[Eqn]()
     for eqn in graph.eqns:
         chain = joined_before(eqn, makers, reads, context.tuning.moves.parts)
-        made = done_to_parts(eqn, chain) if chain else [eqn]
+        made = done_to_parts(eqn, chain, makers) if chain else [reshaped_once(eqn, makers)]
         makers |= {e.outs[0]: e for e in made if chain}
         reads.update(e.outs[0] for e in made[:-1])
         eqns += made
@@ -552,11 +552,10 @@ def parts_done(graph: Graph, context: Context = NOTHING) -> Graph:
     return graph if found.eqns == graph.eqns else without_dead_code(found)
 
 
-def joined_before(
-    eqn: Eqn, makers: Makers, reads: Mapping[Atom, int], most: int
-) -> tuple[Eqn, ...]:
+def joined_before(eqn: Eqn, makers: Makers, reads: Counter[Any], most: int) -> tuple[Eqn, ...]:
     """The join of at most so many parts, and its reshapes, whose elements alone are read; or none."""
-    arrays = [a for a in eqn.inputs if not isinstance(a, Literal)]
+    repeats = [a for a in eqn.inputs if repeated_along(a, makers)]
+    arrays = [a for a in eqn.inputs if not isinstance(a, Literal) and a not in repeats]
     if not isinstance(eqn.op, Pointlike) or not fusible(eqn) or len(arrays) != 1:
         return ()
     x: Atom = arrays[0]
@@ -566,34 +565,36 @@ def joined_before(
     while reads[x] == 1 and (made := makers.get(x)) and isinstance(made.op, Reshape | Concatenate):
         chain, x = (made, *chain), made.inputs[0]
         if isinstance(made.op, Concatenate):
-            return chain if are_together(made.inputs, makers, most) else ()
+            joined = made.outs[0].type  # of which rows have whole rows of a repeated array
+            last = made.op.axis == joined.ndim - 1 and joined.size
+            fits = not repeats or (last and y.shape[-1] % joined.shape[-1] == 0)
+            return chain if fits and are_together(made.inputs, makers, most) else ()
     return ()
 
 
-def are_together(parts: Sequence[Atom], makers: Makers, most: int) -> bool:
-    """True if parts of one type are computed from some of the same arrays."""
-    if not 1 < len(parts) == len({*parts}) <= most or len({a.type for a in parts}) > 1:
-        return False
-    return bool(set[Atom].intersection(*(elements_behind(a, makers) for a in parts)))
-
-
-def elements_behind(x: Atom, makers: Makers) -> set[Atom]:
-    """The arrays of as many elements from which an array is computed element by element."""
-    found, new = set[Atom](), [x]
-    while new:
-        eqn = makers.get(new.pop())
-        if eqn is not None and (isinstance(eqn.op, Reshape | Pointlike)):
-            more = {a for a in eqn.inputs if a.type.size == x.type.size} - found
-            found, new = found | more, [*new, *more]
-    return found
-
-
-def done_to_parts(eqn: Eqn, chain: tuple[Eqn, ...]) -> list[Eqn]:
+def done_to_parts(eqn: Eqn, chain: tuple[Eqn, ...], makers: Makers) -> list[Eqn]:
     """The equation of each joined part, the join of their results, and its reshapes."""
-    made, outs = list[Eqn](), list[Var]()
-    for part in chain[0].inputs:
-        given = (a if isinstance(a, Literal) else part for a in eqn.inputs)
-        outs.append(applied(made, eqn.op, *given, source=eqn.source))
-    for move in chain:
-        outs = [applied(made, move.op, *outs, source=move.source)]
+    made, outs, (join, *_), y = list[Eqn](), list[Var](), chain, eqn.outs[0].type
+    parts, size = join.inputs, join.inputs[0].type.shape[-1]
+    others = {a: e for a in eqn.inputs if (e := repeated_along(a, makers)) is not None}
+    shape = tuple(n for n in parts[0].type.shape if n != 1)  # what a join needs of axes comes back
+    moves = [move.op for move in chain]
+    if others:
+        shape = (*y.shape[:-1], y.shape[-1] // len(parts))
+        moves = [Concatenate(len(shape)), Reshape(y.shape)]
+    known: dict[Atom, Atom] = {}
+    for part in parts:
+        given = list[Atom]()
+        for a in eqn.inputs:
+            if a in others:
+                repeat = replace(others[a].op, shape=shape)  # type: ignore[type-var]
+                given.append(applied(made, repeat, *others[a].inputs, source=eqn.source))
+            else:
+                mine = in_shape(part, shape, makers, made, known)
+                given.append(a if isinstance(a, Literal) else mine)
+        out = applied(made, eqn.op, *given, source=eqn.source)
+        back = (*shape[:-1], shape[-1] // size, size) if others else part.type.shape
+        outs.append(in_shape(out, back, {}, made, {}))
+    for move in moves:
+        outs = [applied(made, move, *outs, source=eqn.source)]
     return [*made[:-1], replace(made[-1], outs=eqn.outs)]

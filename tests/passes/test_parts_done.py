@@ -25,6 +25,13 @@ def turned(x: Any, c: Any) -> list[Any]:
     return [a * c - b, a + b * c]
 
 
+def codes(x: Any, c: Any) -> Any:
+    """Two numbers of four bits a byte, as a table has them."""
+    packed = (np.abs(x).astype(np.float32) * 99).astype(np.uint8)
+    table = c.reshape(-1)[:16]
+    return np.stack([table[(packed & 15).astype(np.int32)], table[packed >> 4]], -1)
+
+
 def written(x: Any, c: Any) -> Any:
     y = np.empty(x.shape, np.float32)
     y[:, ::2], y[:, 1::2] = turned(x, c)
@@ -37,6 +44,10 @@ DONE: dict[str, Function] = {
     "rows": lambda x, c: np.concatenate(turned(x, c), 0) * 2.0,
     "several": lambda x, c: np.abs(1.0 - np.stack(turned(x, c))).astype(np.float16),
     "comparison": lambda x, c: np.stack(turned(x, c), 1) > 0.25,
+    "rows by a number": lambda x, c: np.stack(turned(x, c), -1).reshape(x.shape) * c[:, :1],
+    "halves by a number": lambda x, c: (np.concatenate(turned(x, c), -1) + c[:, :1]).astype(BF16),
+    "longer rows": lambda x, c: np.stack(turned(x, c), -1).reshape(3, 32) * c[:3, :1],
+    "of a table": lambda x, c: (codes(x, c).reshape(3, -1) * c[:3, :1]).astype(BF16),
 }
 LEFT: dict[str, Function] = {
     "wider": lambda x, c: np.concatenate(turned(x, c), -1).astype(np.float64),
@@ -45,6 +56,12 @@ LEFT: dict[str, Function] = {
     "one array twice": lambda x, c: np.concatenate([np.exp(c)] * 2).astype(BF16),
     "an array": lambda x, c: np.concatenate(turned(x, c), 0) * np.concatenate([c, c], 0),
     "apart": lambda x, c: np.concatenate([np.exp(c), np.tanh(c[:, ::-1])]) * 2.0,
+    "columns by a number": lambda x, c: (
+        np.stack(turned(x, c), -1).reshape(x.shape) * c.reshape(-1)[:16]
+    ),
+    "shorter rows": lambda x, c: (
+        np.concatenate(turned(x, c), -1).reshape(24, 4) * c.reshape(-1)[:24, None]
+    ),
     "given": lambda x, c: np.concatenate([x, x]).astype(np.float16),
     "unequal": lambda x, c: np.concatenate([(y := np.exp(c)), y[:2] * y[:2]]).astype(BF16),
     "many": lambda x, c: np.stack([np.exp(c) * k for k in (1.5, 2.0, 3.0, 4.0, 5.0)]).astype(BF16),

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any, NamedTuple, final
 
@@ -15,9 +15,10 @@ import numpy as np
 from ge2.base.errors import TypeRuleError
 from ge2.base.record import record
 from ge2.ir import ArrayType, Atom, Dims, Eqn, Graph, Op, Var
-from ge2.ir.graph import FREE
-from ge2.ops.index import UpdateSlice
-from ge2.ops.shape import BroadcastInDim, Concatenate, Pad, Slice, View
+from ge2.ir.graph import FREE, applied
+from ge2.ops.index import Gather, UpdateSlice
+from ge2.ops.pointlike import Pointlike
+from ge2.ops.shape import BroadcastInDim, Concatenate, Pad, Reshape, Slice, View
 
 Runs = tuple[tuple[int, int, int], ...]
 
@@ -374,3 +375,66 @@ def slice_of(read: Sequence[Span], write: Sequence[Span]) -> Slice:
     step = tuple([max(s // t, 1) for (_, s, _), (_, t, _) in zip(read, write, strict=True)])
     ends = zip(start, step, read, strict=True)
     return Slice(start, tuple([a + s * (n - 1) + 1 for a, s, (_, _, n) in ends]), step)
+
+
+# -------- Parts that one kernel can make together.
+
+
+Makers = Mapping[Any, Eqn]
+
+
+def are_together(parts: Sequence[Atom], makers: Makers, most: int) -> bool:
+    """True if parts of one type are computed from some of the same arrays."""
+    if not 1 < len(parts) == len({*parts}) <= most or len({a.type for a in parts}) > 1:
+        return False
+    return bool(set[Atom].intersection(*(elements_behind(a, makers) for a in parts)))
+
+
+def elements_behind(x: Atom, makers: Makers) -> set[Atom]:
+    """The arrays of as many elements from which an array is computed, or read, element by element."""
+    found, new = set[Atom](), [x]
+    while new:
+        eqn = makers.get(new.pop())
+        if eqn is not None and isinstance(eqn.op, Reshape | Pointlike | Gather):
+            more = {a for a in eqn.inputs if a.type.size == x.type.size} - found
+            found, new = found | more, [*new, *more]
+    return found
+
+
+def repeated_along(a: Atom, makers: Makers) -> Eqn | None:
+    """The equation that repeats an array along the last axis, if one does."""
+    made = makers.get(a)
+    repeats = made is not None and isinstance(made.op, BroadcastInDim) and made.op.shape
+    return made if repeats and len(repeats) - 1 not in made.op.dims else None  # type: ignore[union-attr]
+
+
+def in_shape(x: Atom, shape: Dims, makers: Makers, made: list[Eqn], known: dict[Atom, Atom]) -> Any:
+    """An array in another shape, and with it the equations that make it element by element, so that no
+    reshape stands between them and what reads it; `known`: what has that shape already.
+    """
+    eqn = makers.get(x)
+    if x.type.shape == shape or x in known:
+        return known.get(x, x)
+    if eqn is not None and isinstance(eqn.op, Reshape):
+        return in_shape(eqn.inputs[0], shape, makers, made, known)
+    op: Op = Reshape(shape)
+    inputs: tuple[Atom, ...] = (x,)
+    of_elements = isinstance(eqn.op, Pointlike) if eqn is not None else False
+    if eqn is not None and isinstance(eqn.op, Gather):
+        of_elements = len(eqn.op.axes) == eqn.inputs[0].type.ndim
+    if eqn is not None and of_elements:
+        op, like = eqn.op, x.type.shape
+        inputs = tuple(
+            in_shape(a, shape, makers, made, known) if a.type.shape == like and like else a
+            for a in eqn.inputs
+        )
+    known[x] = applied(made, op, *inputs, source=None if eqn is None else eqn.source)
+    return known[x]
+
+
+def reshaped_once(eqn: Eqn, makers: Makers) -> Eqn:
+    """An equation that reshapes what is reshaped before, as one that does so to what was there first."""
+    before = makers.get(eqn.inputs[0]) if isinstance(eqn.op, Reshape) else None
+    if before is None or not isinstance(before.op, Reshape):
+        return eqn
+    return replace(eqn, inputs=before.inputs)
