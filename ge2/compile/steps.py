@@ -199,7 +199,7 @@ def in_place(eqn: Eqn, i: int, x: Var, target: str, tuning: Blocks) -> bool:
     if is_contraction(op):
         return behind_product(eqn, steps_of(op), i, x, target, tuning)
     inner, out = op.graph.inputs[eqn.inputs.index(x)], op.graph.outputs[i]
-    if eqn.inputs.count(x) != 1:
+    if eqn.inputs.count(x) != 1 or (target == "cuda" and is_divided(op, inner, out)):
         return False
     if (
         target in NATIVE
@@ -221,6 +221,13 @@ def in_place(eqn: Eqn, i: int, x: Var, target: str, tuning: Blocks) -> bool:
         return {a for a, n in enumerate(op.space) if n > 1} <= set(orientation or ())
     blocks = tile(op, tuning)
     return blocks.blocks == 1 or bool(set(orientation or ()) & set(blocks.cut))
+
+
+def is_divided(op: Region, x: Var, out: Atom) -> bool:
+    """True if kernels of a GPU may be several, of which one reads an array that another wrote over."""
+    from ge2.targets.cuda.emit.split_region import is_read_later  # what programs in C need not load
+
+    return is_read_later(op, x, out)
 
 
 def behind_product(eqn: Eqn, op: ProductSteps, i: int, x: Var, target: str, tuning: Blocks) -> bool:

@@ -492,6 +492,21 @@ def of_halves(
     return kernels
 
 
+def is_read_later(region: Region, x: Any, out: Any) -> bool:
+    """True if a region may be divided so that a kernel reads an array after another has written a result,
+    which may not be written over that array then.
+    """
+    if not folds_of(region) or not (is_divisible(region) or after_folds(region)):
+        return False
+    halves = cut(region)
+    readers = [n for n, part in enumerate(halves) if x in part.graph.inputs]
+    for n, part in enumerate(halves):
+        if out in part.graph.outputs:
+            smaller = len(part.graph.eqns) < len(region.graph.eqns)
+            return max(readers, default=n) > n or (smaller and is_read_later(part, x, out))
+    return False
+
+
 def rank(problem: Problem, axes: frozenset[int]) -> int:
     """Returns what speaks for axes as those of a row: what is read inside must be
     complete; then the most used.
