@@ -55,6 +55,13 @@ def picked(h: Any, labels: Any) -> Any:
     return e, np.take_along_axis(e, labels[:, None], -1)[:, 0], e.sum(-1)
 
 
+def sums_apart(h: Any) -> Any:
+    """Sums of columns and of all, which may be a kernel each that reads all of h."""
+    s = np.tanh(h)
+    d = 1.0 - s * s
+    return d, d.sum(0), (s * s).sum()
+
+
 # a function of h, whether one of its results may be where h is, and shapes of h: rows of a few
 # threads, of a warp, of a block, and one a thread
 ROWS = [
@@ -65,6 +72,7 @@ ROWS = [
     (in_the_first_pass, True, [(20, 300), (40, 5001)]),
     (columns, False, [(300, 40)]),
     (picked, False, [(20, 300)]),
+    (sums_apart, False, [(300, 40), (40, 5001)]),
 ]
 CASES = [(f, over, shape) for f, over, shapes in ROWS for shape in shapes]
 
