@@ -21,7 +21,7 @@ from ge2.targets.cuda.assemble import steps
 from ge2.targets.cuda.emit import ASKING, CudaKernel
 from ge2.targets.cuda.launch import Launch
 from ge2.targets.cuda.launch.graph import Access
-from ge2.targets.cuda.launch.template import Bundling
+from ge2.targets.cuda.launch.template import Bundling, memories_of
 from ge2.targets.cuda.limits import H200, PARAMETERS
 from ge2.targets.cuda.load.kernels import ProgramKernels
 from ge2.targets.cuda.load.nvrtc import Order, compile_all
@@ -183,12 +183,7 @@ def test_who_stood_between_two_may_have_gone():
     next layer.
     """
     kernels, items, memory = ProgramKernels(), [], {}
-    kinds = {
-        kind: kernels.number(
-            CudaKernel(kind, f"// {kind}", (Argument("int n", "size", 1),), (), 32, (1,))
-        )[0]
-        for kind in "abc"
-    }
+    kinds = kernels_of(kernels, "abc")
     for layer in range(4):
         # each writes its own, and reads that of the one before; layers also wait for each other
         for at, kind in enumerate("abc"):
@@ -200,6 +195,34 @@ def test_who_stood_between_two_may_have_gone():
             items.append(item)
     found = Bundling(kernels, Launches(bundled=2), 1 << 20).launches(items, lambda i: memory[id(i)])
     assert [each.name.split("_")[0] for each in found] == [*"aaaa", "b", "c"]
+
+
+def kernels_of(kernels, kinds):
+    """The numbers of kernels of one size argument."""
+    size = (Argument("int n", "size", 1),)
+    return {k: kernels.number(CudaKernel(k, f"// {k}", size, (), 32, (1,)))[0] for k in kinds}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_launches_that_wait_for_each_other_are_neither_one_nor_in_another_order(seed):
+    """Also where another one that the later waits for stands between them."""
+    rng, kernels = np.random.default_rng(seed), ProgramKernels()
+    numbers, items, memory = kernels_of(kernels, "ab"), list[Launch](), {}
+    for n in range(12):
+        kind = "ab"[rng.integers(2)]
+        items.append(Launch(numbers[kind], (5 + n,), (32,), 0, (np.int32(n),), kind))
+        places = rng.integers(0, 8, 2)
+        memory[id(items[-1])] = [
+            Access("arena", int(at), int(at) + 1, written=not i) for i, at in enumerate(places)
+        ]
+    bundling = Bundling(kernels, Launches(bundled=2), 1 << 20)
+    entries = [bundling.entry(each, *memories_of(memory[id(each)])) for each in items]
+    found = bundling.gathered(entries, {*map(id, items)})
+    place = {id(launch): n for n, entry in enumerate(found) for launch in entry.launches}
+    alone = [bundling.entry(each, *memories_of(memory[id(each)])) for each in items]
+    for later, new in enumerate(alone):
+        for before in (each for each in alone[:later] if each.touches(new)):
+            assert place[id(before.launches[0])] < place[id(new.launches[0])]
 
 
 def test_the_longest_text_is_compiled_first():

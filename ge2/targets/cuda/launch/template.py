@@ -537,7 +537,7 @@ class Bundling:
                 return
             if i == last:
                 break  # and what is before it is not asked: the first of a chain
-            if not any(each.touches(other) for each in found[i + 1 :]):
+            if not any(each.touches(other) for each in (new, *found[i + 1 :])):
                 del found[i]
                 other.take(new)
                 found.append(other)
