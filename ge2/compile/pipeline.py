@@ -187,7 +187,7 @@ def narrow_operands(graph: Graph, context: Context) -> Graph:
         return graph
     from ge2.compile.rewrites.products import narrow_operands
 
-    return narrow_operands(graph)
+    return narrow_operands(graph, context.tuning.three_parts)
 
 
 def half_results(graph: Graph, context: Context) -> Graph:

@@ -250,6 +250,15 @@ class ShortSums:
 
 @final
 @record
+class ThreeParts:
+    """Products of few rows of float32 by narrow numbers, as those of three parts of bfloat16."""
+
+    rows: int = 32  # of the three parts, at most, and columns, at least
+    elements: int = 1 << 22  # narrow numbers, at least, which are worth three products
+
+
+@final
+@record
 class ProductsToSums:
     """Products that are reductions on a GPU."""
 
@@ -324,6 +333,7 @@ class Tuning:
     fusion: Fusion = Fusion()
     live_ranges: LiveRanges = LiveRanges()
     repetition: Repetition = Repetition()
+    three_parts: ThreeParts = ThreeParts()
     results: Results = Results()
     rolling: Rolling = Rolling()
     offsets: Offsets = Offsets()

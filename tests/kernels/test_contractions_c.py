@@ -64,6 +64,21 @@ def test_whole_numbers_are_exact_at_ragged_sizes(dtype: Any, threads: int) -> No
 
 
 @needs_compiler
+@pytest.mark.parametrize("dtype", [F32, F64, np.dtype(np.int32)], ids=str)
+def test_operands_have_steps_along_both_axes(dtype: Any) -> None:
+    """Neither their lines nor their terms are neighbours."""
+    rng = np.random.default_rng(4)
+    x, w = (whole(rng, *s, dtype=dtype) for s in ((180, 134), (134, 170)))
+
+    def stepped(x: Any, w: Any) -> Any:
+        return np.maximum(x[::2, ::2] @ w[::2, ::2] + w[0, 1], 0)
+
+    for way in WAYS if dtype.kind == "f" else WAYS[:1]:
+        with config.using(pins=(Pin(FAMILY, way),), tuning=(FINE,)):
+            all_equal([ge2.jit(stepped)(x, w)], [stepped(x, w)])
+
+
+@needs_compiler
 @pytest.mark.parametrize("way", WAYS[:2])
 def test_rows_are_folded_where_their_product_is(way: str) -> None:
     rng = np.random.default_rng(1)

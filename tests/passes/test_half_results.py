@@ -8,6 +8,7 @@ import pytest
 import ge2
 from ge2.base.config import config
 from ge2.compile.rewrites.products import half_results, narrow_operands
+from ge2.passes.context import ThreeParts
 from tests.compared import all_close, all_equal
 from tests.together import needs_compiler
 
@@ -65,7 +66,7 @@ def test_operands_that_the_program_made_wide_are_read_as_they_are() -> None:
         return wide.T @ w.astype(ge2.bfloat16).astype(np.float32), wide @ x
 
     graph = ge2.make_jaxpr(f)(X, W).graph
-    found = narrow_operands(graph)
+    found = narrow_operands(graph, ThreeParts())
     first, second = (e for e in found.eqns if e.op.name == "dot_general")
     assert [a.type.dtype.name for a in (*first.inputs, *first.outs)] == [
         "bfloat16",
@@ -75,7 +76,7 @@ def test_operands_that_the_program_made_wide_are_read_as_they_are() -> None:
     assert second.inputs[0].type.dtype == np.float32  # its other operand is float32
     all_close(found(X, W), graph(X, W), rtol=1e-6)
     plain = ge2.make_jaxpr(lambda x, w: x @ w)(X, W).graph
-    assert narrow_operands(plain) is plain
+    assert narrow_operands(plain, ThreeParts()) is plain
 
 
 @pytest.mark.parametrize(
@@ -92,10 +93,10 @@ def test_bytes_are_multiplied_as_half_types_which_have_them_all(a: str, b: str, 
         return x.astype(np.float32) @ w.astype(np.float32).T
 
     graph = ge2.make_jaxpr(f)(x, w).graph
-    found = narrow_operands(graph)
+    found = narrow_operands(graph, ThreeParts())
     (product,) = (e for e in found.eqns if e.op.name == "dot_general")
     types = [v.type.dtype.name for v in (*product.inputs, *product.outs)]
     assert types == [half, half, "float32"]
     all_equal(found(x, w), graph(x, w))
     short = ge2.make_jaxpr(f)(x, w.astype(np.int16)).graph
-    assert narrow_operands(short) is short  # no half type has all of these
+    assert narrow_operands(short, ThreeParts()) is short  # no half type has all of these

@@ -31,7 +31,7 @@ from ge2.ops.graphs.region import Region, readers_of
 from ge2.ops.pointlike import Pointlike
 from ge2.ops.reduce import ReduceSum
 from ge2.ops.shape import BroadcastInDim, Concatenate, Reshape, Slice, Transpose
-from ge2.passes.context import Context, SplitSums
+from ge2.passes.context import Context, SplitSums, ThreeParts
 from ge2.passes.simplify import Sweep
 from ge2.passes.slices import pushed, slices_of
 from ge2.targets.cuda.kernels.products import no_fp8, no_groups_fp8
@@ -39,7 +39,6 @@ from ge2.targets.cuda.kernels.tensor_cores import Apart
 from ge2.targets.cuda.limits import Limits
 
 WIDER = INTEGERS | {FLOAT32}  # than bytes
-FEW, MANY = 32, 1 << 22  # rows of three parts at most; numbers worth three products
 Readers = Mapping[Atom, Sequence[Eqn]]
 Values = Collection[Atom]
 
@@ -417,7 +416,7 @@ def cast_after(eqn: Eqn, wide: np.dtype, out: np.dtype) -> tuple[Eqn, ...]:
 # number, and of 64 bits if the sum is of so few terms that it never wraps.
 
 
-def narrow_operands(graph: Graph) -> Graph:
+def narrow_operands(graph: Graph, tuning: ThreeParts) -> Graph:
     """The graph whose products read operands of half types and bytes as they are, not made wide
     before.
     """
@@ -440,8 +439,9 @@ def narrow_operands(graph: Graph) -> Graph:
             a, b = map(narrow, eqn.inputs)
             if a is not None and b is not None and not a.type.weak and not b.type.weak:
                 product = [*made, *narrowed(eqn, a, b)]
-            elif (some := a if b is None else b) is not None and is_few(eqn, a is not None, some):
-                product = [*made, *in_three(eqn, a is not None, some)]
+            elif (some := a if b is None else b) is not None:
+                few = is_few(eqn, a is not None, some, tuning)
+                product = [*made, *in_three(eqn, a is not None, some)] if few else product
             made.clear()
         eqns += product
     found = Graph(graph.inputs, tuple(eqns), graph.outputs, graph.consts)
@@ -486,19 +486,24 @@ def narrowed(eqn: Eqn, a: Atom, b: Atom) -> list[Eqn]:
 # all products are exact. Made wide in memory, what is narrow would be most of what is moved.
 
 
-def is_few(eqn: Eqn, side: int, narrow: Atom) -> bool:
+def is_few(eqn: Eqn, side: int, narrow: Atom, tuning: ThreeParts) -> bool:
     """True if the operand on a side has so few rows of float32 beside what is narrow."""
     op, types = eqn.op, [a.type for a in eqn.inputs]
     assert isinstance(op, DotGeneral)
     other = {types[side].dtype, narrow.type.dtype} != {FLOAT32, FLOAT16} and not types[side].weak
-    if not other or types[side].dtype != FLOAT32 or op.precision or narrow.type.size < MANY:
+    if (
+        not other
+        or types[side].dtype != FLOAT32
+        or op.precision
+        or narrow.type.size < tuning.elements
+    ):
         return False
     sizes = zip(op.free(*types), types, strict=True)
     count = [math.prod(t.shape[a] for a in axes) if axes else 0 for axes, t in sizes]
     terms = math.prod(types[side].shape[a] for a in op.contract[side])
     if terms < 4 * 3 * count[side]:  # sums of three parts would be no less than what is narrow
         return False
-    return 0 < 3 * count[side] <= FEW <= count[1 - side]
+    return 0 < 3 * count[side] <= tuning.rows <= count[1 - side]
 
 
 def in_three(eqn: Eqn, side: int, narrow: Atom) -> list[Eqn]:

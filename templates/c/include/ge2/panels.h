@@ -175,14 +175,16 @@ GE2_BRANCHING GE2_SINGLE void ge2_pack_turned(
                         const GIVEN x = from[l * term + i * line];                                                  \
                         to[l * width + i] = READ;                                                                   \
                     }                                                                                               \
-            else                                                                                                    \
+            else {                                                                                                  \
+                const int64_t some = ge2_least(size, width);                                                        \
                 for (int64_t l = 0; l < depth; l++) {                                                               \
-                    _Pragma("GCC unroll 1") for (int64_t i = 0; i < size; i++) {                                    \
+                    _Pragma("GCC unroll 1") for (int64_t i = 0; i < some; i++) {                                    \
                         const GIVEN x = from[l * term + i * line];                                                  \
                         to[l * width + i] = READ;                                                                   \
                     }                                                                                               \
-                    memset(to + l * width + size, 0, (width - size) * sizeof(T));                                   \
+                    memset(to + l * width + some, 0, (width - some) * sizeof(T));                                   \
                 }                                                                                                   \
+            }                                                                                                       \
         }                                                                                                           \
     }
 #define GE2_PACK_LINES(NAME, T, GIVEN, READ)                                                                        \
