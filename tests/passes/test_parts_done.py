@@ -47,6 +47,12 @@ DONE: dict[str, Function] = {
     "rows by a number": lambda x, c: np.stack(turned(x, c), -1).reshape(x.shape) * c[:, :1],
     "halves by a number": lambda x, c: (np.concatenate(turned(x, c), -1) + c[:, :1]).astype(BF16),
     "longer rows": lambda x, c: np.stack(turned(x, c), -1).reshape(3, 32) * c[:3, :1],
+    "of a table as long": lambda x, c: (
+        np.stack([(t := c.reshape(-1)[:12])[np.argsort(t)], t[np.argsort(t) // 2]], -1).reshape(
+            3, -1
+        )
+        * c[:3, :1]
+    ),
     "of a table": lambda x, c: (codes(x, c).reshape(3, -1) * c[:3, :1]).astype(BF16),
 }
 LEFT: dict[str, Function] = {

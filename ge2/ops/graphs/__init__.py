@@ -419,17 +419,26 @@ def in_shape(x: Atom, shape: Dims, makers: Makers, made: list[Eqn], known: dict[
         return in_shape(eqn.inputs[0], shape, makers, made, known)
     op: Op = Reshape(shape)
     inputs: tuple[Atom, ...] = (x,)
-    of_elements = isinstance(eqn.op, Pointlike) if eqn is not None else False
-    if eqn is not None and isinstance(eqn.op, Gather):
-        of_elements = len(eqn.op.axes) == eqn.inputs[0].type.ndim
-    if eqn is not None and of_elements:
-        op, like = eqn.op, x.type.shape
+    if eqn is not None and (read := read_by_elements(eqn)):
+        op = eqn.op
         inputs = tuple(
-            in_shape(a, shape, makers, made, known) if a.type.shape == like and like else a
-            for a in eqn.inputs
+            in_shape(a, shape, makers, made, known) if n in read else a
+            for n, a in enumerate(eqn.inputs)
         )
     known[x] = applied(made, op, *inputs, source=None if eqn is None else eqn.source)
     return known[x]
+
+
+def read_by_elements(eqn: Eqn) -> frozenset[int]:
+    """The numbers of the operands of which each element of a result needs the one at its own place."""
+    first, alike = 0, eqn.outs[0].type.shape
+    if isinstance(eqn.op, Gather) and len(eqn.op.axes) == eqn.inputs[0].type.ndim:
+        first = 1  # behind what is read at indices
+    elif not isinstance(eqn.op, Pointlike):
+        return frozenset()
+    return frozenset(
+        n for n, a in enumerate(eqn.inputs) if n >= first and a.type.shape == alike != ()
+    )
 
 
 def reshaped_once(eqn: Eqn, makers: Makers) -> Eqn:
