@@ -161,16 +161,16 @@ class Stages:
         for w in self.works:
             self.stage[w] = max((self.after(x) for x in w.xs), default=0)
         if not any(self.stage.values()):
-            return [self.parted(self.works)]
+            return [self.split(self.works)]
         self.read()
         self.move_to_readers()
         self.again()
         count = 1 + max(self.stage.values())
         ordered = sorted(self.works, key=lambda w: w.order)
-        return [self.parted([w for w in ordered if self.stage[w] == t]) for t in range(count)]
+        return [self.split([w for w in ordered if self.stage[w] == t]) for t in range(count)]
 
-    def parted(self, works: list[Work]) -> tuple[list[Work], list[Work]]:
-        """Those along the axis, and the others."""
+    def split(self, works: list[Work]) -> tuple[list[Work], list[Work]]:
+        """Returns the works inside the loop over the axis, and those outside it."""
         inside = [w for w in works if w in self.inside]
         return inside, [w for w in works if w not in self.inside]
 

@@ -35,7 +35,7 @@ from ge2.ops.graphs import (
     Along,
     InRuns,
     Run,
-    beside_write,
+    array_before_writes,
     is_move,
     is_part,
     less,
@@ -472,7 +472,7 @@ class Inside:
         if isinstance(op, Concatenate):
             return self.joined(eqn, op.axis, low, shape, at)
         if isinstance(op, UpdateSlice):
-            x, u = beside_write(eqn, self.sweep.makers, self.sweep.inside), eqn.inputs[1]
+            x, u = array_before_writes(eqn, self.sweep.makers, self.sweep.inside), eqn.inputs[1]
             here = less(low, tuple(-n for n in op.start))
             return self.chosen(u, here, lambda: self.placed(x, low, shape, at), shape, at)
         assert isinstance(op, Pad)

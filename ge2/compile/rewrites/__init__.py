@@ -54,12 +54,12 @@ from ge2.ops.attention.ops import (
 )
 from ge2.ops.attention.scores import (
     core_shapes,
+    cotangent_of_read,
     folded,
     folded_type,
     in_parts,
     laid_out,
     scores_to_derive,
-    settled,
     way,
 )
 from ge2.ops.dot import DotGeneral
@@ -327,7 +327,9 @@ def around_core(form: Form, wanted: Flags, derive: Derive, reads: Reads) -> tupl
         types.append(form.values.inputs[1 - form.side].type)
         each = zip((q, k, v), theirs, types, mine, strict=True)
         cts = [graphs.arranged(x, a, t.shape, b) for x, a, t, b in each]
-        rest = [(inputs[r[0]], settled(form, r, x)) for r, x in zip(reads, more, strict=True)]
+        rest = [
+            (inputs[r[0]], cotangent_of_read(form, r, x)) for r, x in zip(reads, more, strict=True)
+        ]
         rest += graphs.of_sink(form, given, logs, rows, derive)
         return graphs.gathered(form, wanted, derive, given, cts, rest)
 

@@ -93,7 +93,7 @@ class Fact:
         return Fact(kind, self.dims if dims is None else dims, self.scores, self.shift, self.sink)
 
     def over(self, kind: str, total: Fact) -> Fact:
-        """Another kind, over a sum."""
+        """The fact of a value that is divided by a sum, which may have a sink in it."""
         return Fact(kind, self.dims, self.scores, self.shift, total.sink)
 
     def beside(self, other: Fact) -> bool:
@@ -274,7 +274,7 @@ class Along:
         return None if row is None else self.of_sink(eqn, op, known, row)
 
     def row(self, eqn: Eqn, known: Sequence[Fact | None]) -> Fact | None:
-        """What is alike along the keys, made of such."""
+        """The fact of a result that is equal for all keys, where all operands are; None of others."""
         out = eqn.outs[0]
         rows = (*ALIKE, "sum", "log_sum", "inverse", "empty", "guarded", "log_guarded")
         if any(f is not None and f.kind not in rows for f in known):

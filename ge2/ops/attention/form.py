@@ -134,7 +134,7 @@ def starts_of(graph: Graph) -> set[Var]:
 
 
 def made_of(graph: Graph, starts: Iterable[Atom]) -> set[Atom]:
-    """What is made of values, and not by products."""
+    """Returns these values and all that are computed from them without a product."""
     found = set(starts)
     for e in graph.eqns:
         if not isinstance(e.op, DotGeneral) and not found.isdisjoint(e.inputs):
@@ -300,7 +300,7 @@ class Finder:
         return tuple(reversed(found))
 
     def sunk(self, sink: Sink) -> Chain | None:
-        """What a sink is made of; None if it is a number."""
+        """The operations that compute the logit of a sink from an input; None if it is a number."""
         if not isinstance(sink.value, Var):
             return None
         found = self.chain(sink.value, scaled=False)
@@ -438,7 +438,7 @@ class Builder:
         )  # fmt: skip
 
     def rows(self, inner: set[int]) -> list[Eqn]:
-        """The equations of what is alike along the keys and cheaper made than read."""
+        """The equations that compute values which are equal for all keys, in order."""
         found: dict[Atom, Eqn] = {}
         for n in sorted(inner):
             e = self.finder.graph.eqns[n]

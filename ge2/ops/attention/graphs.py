@@ -103,7 +103,7 @@ def saving(form: Form, derive: Derive) -> Graph:
         at = form.dims.index(form.key)
         high, dims = scores.fold_max((at,)), without(form.dims, form.key)
         if form.sink is not None:
-            sink = beside_sums(form, sink_of(form, env, derive))
+            sink = sink_as_sums(form, sink_of(form, env, derive))
             high = MAX(high, spread(form, sink, high.shape, dims))
         kept = tuple(a for a in range(scores.ndim) if a != at)
         total = (scores - high.spread(scores.shape, kept)).pointwise("exp").fold_sum((at,))
@@ -125,8 +125,8 @@ def sink_of(form: Form, given: Mapping[Any, Any], derive: Derive) -> Any:
     return x.cast(scores_dtype(form))
 
 
-def beside_sums(form: Form, sink: Any) -> Any:
-    """A sink in the shape of the sums."""
+def sink_as_sums(form: Form, sink: Any) -> Any:
+    """The logit of a sink, broadcast to the shape of the sums."""
     assert form.sink is not None
     if is_traced(sink):
         return as_sums(form, sink, form.sink.dims)
@@ -380,7 +380,8 @@ def arranged(x: Any, dims: Dims, shape: Dims, wanted: Dims) -> Any:
 
 @final
 class Apart:
-    """A graph, with what is made of scores and one logit more along an axis made of both apart, too.
+    """Splits arrays in which one logit more is joined to scores along an axis: what is computed from such an
+    array is computed from both of its parts.
 
     `joined`: the arrays of both; `parts`: of each value made of such the axis, and its parts.
     """
@@ -429,7 +430,7 @@ class Apart:
             self.joined.add(e.outs[0])
 
     def made(self, e: Eqn, out: Atom) -> Atom:
-        """The result of an equation, of the parts of what it reads if it has no parts itself."""
+        """The result of an equation, or what replaces it where both parts are reduced, or one is taken."""
         op, known = e.op, [self.parts.get(a) for a in e.inputs]
         ((axis, pair), *others) = (k for k in known if k is not None)
         if any(other[0] != axis for other in others):
@@ -465,7 +466,7 @@ class Apart:
         return out
 
     def part(self, a: Atom, axis: int, pair: tuple[Atom, Atom], n: int) -> Atom:
-        """The part of an operand that is beside one of these."""
+        """The n-th part of an operand, in the shape of the n-th of this pair."""
         if a in self.parts or not a.type.shape:
             return self.parts[a][1][n] if a in self.parts else a
         size = pair[n].type.shape[axis]

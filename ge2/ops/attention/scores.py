@@ -576,8 +576,8 @@ def moved(x: Any, over: Dims, wanted: Dims, rank: int, to: ArrayType) -> Any:
     return x.reorder(tuple(left.index(a) for a in wanted)).reshaped(to.shape).cast(to.dtype)
 
 
-def settled(form: Form, read: Read, x: Any) -> Any:
-    """The cotangent of an input, of what a kernel left of it."""
+def cotangent_of_read(form: Form, read: Read, x: Any) -> Any:
+    """The cotangent of an input: the partial sums of a kernel, added up and in the shape of the input."""
     how, (n, dims, parts) = way(form, read), read
     t = form.plain.inputs[n].type
     kept = {"rows": (form.row,), "keys": (form.key,), "both": (form.row, form.key)}[how]

@@ -348,9 +348,9 @@ def within(read: Span, write: Span) -> bool:
     return n > 0 < m and inside and (a - b) % t == 0 and (n == 1 or s % t == 0)
 
 
-def beside_write(eqn: Eqn, makers: Mapping[Any, Eqn], unwritten: Container[Atom]) -> Atom:
-    """The array that is seen beside the slice that an update writes: it is the one before all updates
-    of parts of that slice that no kernel writes.
+def array_before_writes(eqn: Eqn, makers: Mapping[Any, Eqn], unwritten: Container[Atom]) -> Atom:
+    """The array that has the elements outside the slice that an update writes: that before all updates
+    within the same slice, for none of which there is a kernel.
     """
     x, spans = eqn.inputs[0], of_write(eqn.op, eqn.inputs[1])
     while x in unwritten and isinstance(makers[x].op, UpdateSlice):

@@ -119,8 +119,8 @@ def tiles_of(tiling: Tiling) -> int:
 
 
 def spread_of(tiling: Tiling) -> tuple[int, int, int]:
-    """Returns eights of rows that a warp has, places along axes that do not share keys, and tiles of rows
-    of each.
+    """Returns how many groups of 8 rows a warp has, the number of batches and heads that do not share keys,
+    and the tiles of rows of each.
     """
     halves = 1 if rows_of(tiling) <= 8 else 2
     places = math.prod(b.size for b in tiling.batches if not is_shared(b))
@@ -128,8 +128,8 @@ def spread_of(tiling: Tiling) -> tuple[int, int, int]:
 
 
 def room_of_warp(tiling: Tiling) -> tuple[int, int, int, int]:
-    """Returns 32 features how often, the bytes of a block of keys and values, blocks in shared memory, and all
-    bytes of a warp there.
+    """Returns the steps of 32 features, the bytes of a block of keys and values, how many blocks are in shared
+    memory, and all bytes of a warp there.
     """
     steps, planes = -(-tiling.width // 32), tiling.planes
     stage, stages = (2 * steps + 4 * planes) * 512, 3 if planes <= 2 else 2
@@ -457,7 +457,7 @@ class AttentionMmaBackward(Backward):
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        """One kernel where a tile has all keys of a head, whose queries are not many."""
+        """The kernels: one for all cotangents where a tile has all keys of a head, and queries are few."""
         t, turned = self.tiling, self.dtype.itemsize == 2 and self.tiling.planes <= 2
         few = t.keys <= self.rows and t.queries <= 4 * self.rows
         rows = any(left.how == "rows" for left in self.lefts)
