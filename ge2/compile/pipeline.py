@@ -27,6 +27,7 @@ from ge2.compile.writes import checked_early, results_apart, views_first, with_c
 from ge2.ir import Graph
 from ge2.ops.attention.ops import has_attention
 from ge2.ops.dot import DotGeneral
+from ge2.ops.graphs.associative import AssociativeScan, AssociativeScanSaving, kernels
 from ge2.ops.graphs.loops import ScanLoop
 from ge2.ops.index import Scatter, ScatterAdd, ScatterReduce, UpdateSlice
 from ge2.ops.reduce import CumSum
@@ -232,8 +233,22 @@ def drawn(graph: Graph) -> Graph:
     return drawn(graph)
 
 
+def associative_scans(graph: Graph, context: Context) -> Graph:
+    """Associative scans are kernels on a GPU, and else loops over rows, or regions; all without
+    results that nobody reads.
+    """
+    if not any(isinstance(e.op, AssociativeScan | AssociativeScanSaving) for e in graph.eqns):
+        return graph
+    found = kernels(graph)
+    if context.caps is not None:
+        return found
+    from ge2.transforms.loops import without_kernels
+
+    return without_kernels(found, context.tuning.rows)
+
+
 # before loops are found in straight code; what a loop holds has TIDY alone
-FIRST: Final[tuple[Pass, ...]] = (user_kernels, attention, *TIDY)
+FIRST: Final[tuple[Pass, ...]] = (user_kernels, attention, *TIDY, associative_scans)
 
 # fmt: off
 PIPELINES: Final[dict[str, tuple[Pass, ...]]] = {

@@ -26,6 +26,9 @@ from ge2.ops.elementwise import ConvertElementType as ConvertElementType
 from ge2.ops.elementwise import IntegerPow as IntegerPow
 from ge2.ops.elementwise import Ldexp as Ldexp
 from ge2.ops.elementwise import Where as Where
+from ge2.ops.graphs.associative import AssociativeScan as AssociativeScan
+from ge2.ops.graphs.associative import AssociativeScanSaving as AssociativeScanSaving
+from ge2.ops.graphs.associative import Prefixes as Prefixes
 from ge2.ops.graphs.control import CONTROL as CONTROL
 from ge2.ops.graphs.control import Call as Call
 from ge2.ops.graphs.control import CallSaving as CallSaving
@@ -199,7 +202,14 @@ class ArrayMethods:
 # -------- Every operation, each whole in one place; `ALL` lists them, `TABLE` makes them by name.
 
 
-LOOPS: tuple[type[Op], ...] = (ScanLoop, ScanSaving, WhileLoop)  # "repeat" is made by a pass
+# "repeat" is made by a pass
+LOOPS: tuple[type[Op], ...] = (
+    ScanLoop,
+    ScanSaving,
+    WhileLoop,
+    AssociativeScan,
+    AssociativeScanSaving,
+)
 # fmt: off
 CLASSES: tuple[type[Op], ...] = (
     Complex, Where, ConvertElementType, BitcastConvertType, IntegerPow, Ldexp,

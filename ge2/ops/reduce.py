@@ -392,42 +392,13 @@ def part(x: Value, axis: int, start: int, stop: int, step: int = 1) -> Value:
     return x.sliced((*before, start, *after), stops, (*ones[:axis], step, *ones[axis + 1 :]))
 
 
-def interleaved(even: Value, odd: Value, axis: int) -> Value:
-    """even[0], odd[0], even[1], odd[1], ... for two of one shape."""
-    shape = even.shape
-    paired = (*shape[: axis + 1], 1, *shape[axis + 1 :])
-    both = even.reshaped(paired).joined([odd.reshaped(paired)], axis + 1)
-    return both.reshaped((*shape[:axis], 2 * shape[axis], *shape[axis + 1 :]))
-
-
-def recurrence(a: Value, b: Value, axis: int) -> Value:
-    """The solution of s[i] = b[i] + a[i] * s[i + 1], s[n - 1] = b[n - 1]; `a` is shorter by one.
-
-    By halving: first the even places, each pair of steps taken as one,
-    then the odd places from those.
+def recurrence(a: Value, b: Value, axis: int, reverse: bool = False) -> Value:
+    """The solution of s[i] = b[i] + a[i - 1] * s[i - 1], s[0] = b[0]; with `reverse` of
+    s[i] = b[i] + a[i] * s[i + 1], s[n - 1] = b[n - 1]. `a` is shorter by one.
     """
-    n = b.shape[axis]
-    if n < 2:
-        return b
-    odds, evens = n // 2, n - n // 2
-    a0, a1 = part(a, axis, 0, n - 1, 2), part(a, axis, 1, n - 1, 2)
-    b0, b1 = part(b, axis, 0, n, 2), part(b, axis, 1, n, 2)
-    two_steps = part(b0, axis, 0, odds) + a0 * b1
-    if odds < evens:
-        two_steps = two_steps.joined([part(b0, axis, odds, evens)], axis)
-    even = recurrence(part(a0, axis, 0, evens - 1) * a1, two_steps, axis)
-    odd = part(b1, axis, 0, evens - 1) + a1 * part(even, axis, 1, evens)
-    if odds < evens:
-        return interleaved(part(even, axis, 0, odds), odd, axis).joined(
-            [part(even, axis, odds, evens)], axis
-        )
-    return interleaved(even, odd.joined([part(b1, axis, evens - 1, evens)], axis), axis)
+    from ge2.ops.graphs.associative import solved  # which is made of these operations
 
-
-def forward(a: Value, b: Value, axis: int) -> Value:
-    """The solution of s[i] = b[i] + a[i - 1] * s[i - 1], s[0] = b[0]."""
-    back = (axis,)
-    return recurrence(a.reversed_along(back), b.reversed_along(back), axis).reversed_along(back)
+    return solved(a, b, axis, reverse)
 
 
 @final
@@ -461,7 +432,7 @@ class CumProd(Running):
             return [ct]
         wide, before = self.factors(x)
         factors = part(wide, self.axis, 1, x.shape[self.axis])
-        s = recurrence(factors, self.turned(ct).cast(wide.dtype), self.axis)
+        s = recurrence(factors, self.turned(ct).cast(wide.dtype), self.axis, reverse=True)
         return [self.turned(before * s).cast(x.dtype)]
 
     def jvp(self, ts: Cotangents, ys: Values, xs: Values) -> Cotangents:
@@ -472,7 +443,7 @@ class CumProd(Running):
             return [t]
         wide, before = self.factors(x)
         factors = part(wide, self.axis, 1, x.shape[self.axis])
-        s = forward(factors, before * self.turned(t).cast(wide.dtype), self.axis)
+        s = recurrence(factors, before * self.turned(t).cast(wide.dtype), self.axis)
         return [self.turned(s).cast(x.dtype)]
 
     def factors(self, x: Value) -> tuple[Value, Value]:
@@ -501,8 +472,9 @@ class RunningExtreme(Running):
         won = x.same(y)
         # the run of i has i + 1 too
         goes_on = part(y, axis, 0, n - 1).same(part(y, axis, 1, n)).cast(wide)
-        winners = forward(goes_on, won.cast(wide), axis)
-        owed = recurrence(goes_on, ct / winners.same(0).select(winners.ones(), winners), axis)
+        winners = recurrence(goes_on, won.cast(wide), axis)
+        share = ct / winners.same(0).select(winners.ones(), winners)
+        owed = recurrence(goes_on, share, axis, reverse=True)
         return [self.turned(won.select(owed, owed.zeros())).cast(xs[0].dtype)]
 
 

@@ -328,6 +328,8 @@ class Tuning:
     how long, at least; `first_share`: one of so many elements at most, on a GPU and on the CPU, where
     500 of 32000 took longer in a heap than all of them in order. `made_matrix`: bytes, at least, of a
     matrix that is made in C where it is multiplied by a vector: smaller ones a library reads in a cache.
+    `rows`: elements of a row, at least, for an associative scan down the rows to be a loop in C; vectors
+    have more than those of fewer if regions combine eight rows after each other.
     """
 
     fusion: Fusion = Fusion()
@@ -341,6 +343,7 @@ class Tuning:
     splitting: Splitting = Splitting()
     moves: Moves = Moves()
     tiny_products: TinyProducts = TinyProducts()
+    rows: int = 64
     # in C products of up to four terms take less than half as long with what follows them
     thin_products: TinyProducts = TinyProducts(large=2, smallest=4096)
     made_matrix: int = 8 << 20

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import wraps
+from functools import partial, wraps
 from operator import index
 from typing import Any, final
 
 import numpy as np
 
-from ge2.base.arrays import BOOL, on_gpu
+from ge2.base.arrays import BOOL, COMPLEX, HALF, INEXACT, on_gpu
 from ge2.base.errors import InputError, TypeRuleError
 from ge2.base.pytree import Structure, flatten, key_paths, keystr, mismatch, unflatten
 from ge2.base.record import record
 from ge2.base.source import here
-from ge2.ir import ArrayType, Graph, GraphOp, type_of
-from ge2.ops.graphs.control import Call
+from ge2.ir import ArrayType, Atom, Eqn, Graph, GraphOp, Literal, Var, rename, type_of
+from ge2.ops.graphs.associative import AssociativeScan, in_turn
+from ge2.ops.graphs.associative import Prefixes as KernelOfScan
+from ge2.ops.graphs.control import Call, inlined, types_of
 from ge2.ops.graphs.loops import ScanLoop
 from ge2.ops.graphs.while_loop import WhileLoop
 from ge2.ops.pointlike import Pointlike
@@ -32,6 +34,7 @@ from ge2.tree import map as tree_map
 Function = Callable[..., Any]
 INDEX = np.dtype(np.int64)
 EIGHT = 8  # elements that a kernel of associative_scan combines one after the other
+MOST = 8  # arrays that a kernel of one has
 
 
 def scan(
@@ -246,7 +249,11 @@ def associative_scan(
         what = f"associative_scan takes arrays of one size along axis {axis}; got {shapes}"
         raise InputError(what, where=here())
     scan = Prefixes(fn, structure, [axis % x.ndim for x in leaves])
-    if any(is_traced(x) for x in leaves) and scan.is_elementwise(leaves):
+    pair = scan.staged(leaves) if any(is_traced(x) for x in leaves) else None
+    if pair is not None and is_elementwise(pair.graph):
+        of_scalars = scalar_pair(pair, [type_of(x) for x in leaves], scan.axes[0])
+        if of_scalars is not None:
+            return unflatten(structure, AssociativeScan(of_scalars, scan.axes[0], reverse)(*leaves))
         scan = replace(scan, widest=EIGHT)
     flipped = scan.cut(leaves, None, None, -1) if reverse else leaves
     found = scan.of(flipped, leaves[0].shape[axis])
@@ -326,16 +333,15 @@ class Prefixes:
     def concatenated(self, parts: Sequence[Sequence[Any]]) -> list[Any]:
         return [np.concatenate(each, a) for *each, a in zip(*parts, self.axes, strict=True)]
 
-    def is_elementwise(self, xs: Sequence[Any]) -> bool:
-        """Whether a chain of `fn` is a region without sums, products or loops."""
+    def staged(self, xs: Sequence[Any]) -> Closed:
+        """`fn` of one element and another."""
 
         def pair(*leaves: Any) -> list[Any]:
             return self.combined(leaves[: len(xs)], leaves[len(xs) :])
 
         reason = "it is any part of what associative_scan combines"
         inputs = [Input(type_of(x), reason=reason) for x in self.cut(xs, 0, 1)]
-        graph = stage(pair, inputs * 2, title_of(self.fn), "associative_scan").graph
-        return is_elementwise(graph)
+        return stage(pair, inputs * 2, title_of(self.fn), "associative_scan")
 
     def cut(
         self, xs: Sequence[Any], start: int | None, stop: int | None, step: int | None = None
@@ -370,6 +376,74 @@ def is_elementwise(graph: Graph) -> bool:
         else isinstance(e.op, Pointlike) or e.op.is_view
         for e in graph.eqns
     )
+
+
+def without_kernels(graph: Graph, least: int) -> Graph:
+    """The graph, its associative scans down rows of so many elements as loops, and others by regions."""
+    eqns, env = list[Eqn](), dict[Var, Atom]()
+    for e in graph.eqns:
+        inputs = rename(env, e.inputs)
+        if not isinstance(e.op, KernelOfScan):
+            eqns.append(replace(e, inputs=inputs))
+            continue
+        t = inputs[0].type
+        down = e.op.axis == 0 and t.shape[0] > EIGHT and t.size >= least * t.shape[0]
+        made = retrace(partial(in_turn if down else in_rows, e.op), types_of(inputs))
+        names: dict[Var, Atom] = dict(zip(made.inputs, inputs, strict=True))
+        eqns += [
+            replace(each, inputs=rename(names, each.inputs), source=e.source) for each in made.eqns
+        ]
+        env.update(zip(e.outs, rename(names, made.outputs), strict=True))
+    return replace(graph, eqns=tuple(eqns), outputs=rename(env, graph.outputs))
+
+
+def in_rows(op: KernelOfScan, *xs: Any) -> list[Any]:
+    """An associative scan by regions, each of which combines eight elements."""
+    n, count = xs[0].shape[op.axis], len(xs)
+
+    def pair(a: Sequence[Any], b: Sequence[Any]) -> tuple[Any, ...]:
+        found = op.jaxpr(*a, *b)
+        return tuple(y if y.ndim else y.spread(x.shape, ()) for x, y in zip(b, found, strict=True))
+
+    scan = Prefixes(pair, flatten((0,) * count)[1], [op.axis] * count, EIGHT)
+    found = scan.of(scan.cut(xs, None, None, -1) if op.reverse else xs, n)
+    ys = [found[i] for i in op.results]
+    turned = replace(scan, axes=[op.axis] * len(ys))
+    return turned.cut(ys, None, None, -1) if op.reverse else ys
+
+
+def scalar_pair(pair: Closed, types: Sequence[ArrayType], axis: int) -> Graph | None:
+    """`pair` of scalars, if kernels of associative scans compute it: each of its results is made of
+    the elements at one place of arrays of one shape, and of numbers.
+    """
+    graph = inlined(pair.graph, (Call,))
+    dtypes = {t.dtype for t in types}
+    several = len({t.shape for t in types}) > 1 or len(dtypes & INEXACT) > 1
+    if several or len(types) > MOST or types[0].shape[axis] <= EIGHT or dtypes & (COMPLEX | HALF):
+        return None
+    env: dict[Var, Atom] = {v: Var(v.type.with_shape(())) for v in graph.inputs[graph.consts :]}
+    for v, x in zip(graph.inputs[: graph.consts], pair.captured, strict=True):
+        if is_traced(x) or on_gpu(x) or type_of(x).size != 1:
+            return None
+        env[v] = Literal.of(np.asarray(x).reshape(-1)[0])
+    eqns = list[Eqn]()
+    for e in graph.eqns:
+        inputs = rename(env, e.inputs)
+        if e.op.is_view and not e.inputs[0].type.shape:
+            env[e.outs[0]] = inputs[0]  # a number, spread
+        elif isinstance(e.op, Pointlike) and not e.op.edition and not may_end(e):
+            outs = tuple(Var(v.type.with_shape(())) for v in e.outs)
+            env.update(zip(e.outs, outs, strict=True))
+            eqns.append(Eqn(e.op, inputs, outs, e.source))
+        else:
+            return None
+    given = tuple(v for v in rename(env, graph.inputs[graph.consts :]) if isinstance(v, Var))
+    return Graph(given, tuple(eqns), rename(env, graph.outputs))
+
+
+def may_end(eqn: Eqn) -> bool:
+    """True of a power of integers: those below zero are an error."""
+    return eqn.op.name == "pow" and eqn.outs[0].type.dtype not in INEXACT
 
 
 # ---------------------------------------------------------------------------------------- the carry

@@ -369,10 +369,27 @@ def index_update(x, i, u):
 
 # ---------------------------------------------------------------------------------- scans and sorts
 
+
+def recurrence_of(a: Any, b: Any, axis: int) -> Any:
+    """h[t] = a[t] h[t - 1] + b[t]."""
+
+    def after(first: Any, second: Any) -> Any:
+        return first[0] * second[0], second[0] * first[1] + second[1]
+
+    return lax.associative_scan(after, (a, b), axis=axis)[1]
+
+
 program.add("scan_rows", lambda x: np.cumsum(x, 1), "f32[64,700]")
 program.add("scan_short_rows", lambda x: np.cumsum(x, 1), "f32[2000,20]")
 program.add("scan_look_back", lambda x: np.cumsum(x), "f32[3000000]", targets=EVERY_CHIP)
 program.add("scan_columns", lambda x: np.cumsum(x, 0), "f32[3000,64]")
+program.add("scan_recurrence", lambda a, b: recurrence_of(a, b, 0), "f32[300000]", "f32[300000]")
+program.add(
+    "scan_recurrence_short", lambda a, b: recurrence_of(a, b, 1), "f32[500,60]", "f32[500,60]"
+)
+program.add(
+    "scan_recurrence_columns", lambda a, b: recurrence_of(a, b, 0), "f32[900,64]", "f32[900,64]"
+)
 program.add("scan_products", lambda x: np.cumprod(x), "f64[5000]")
 program.add("scan_extremes", lambda x: np.maximum.accumulate(x[::-1]), "f16[5000]")
 program.add("scan_of_integers", lambda n: np.maximum.accumulate(n, 1), "i32[5,40]")

@@ -127,13 +127,15 @@ def test_the_pipelines_are_lists_of_names():
         target: " ".join(step.__name__ for step in each) for target, each in PIPELINES.items()
     } == {
         "reference": f"roll_offsets {tidy} roll whole stack fuse",
-        "c": f"user_kernels roll_offsets attention {tidy} unpadded_updates written_windows sorted_reads"
+        "c": f"user_kernels roll_offsets attention {tidy} associative_scans unpadded_updates written_windows"
+        " sorted_reads"
         " order_statistics joined_products roll whole stack unread_writes products_outside repeated_operands"
         " thin_products factors in_double"
         " little_first scans_of_slices"
         " updates_added repeated_updates split_edges fuse contractions constants_late writes grounded reads_first"
         " with_copies views_first checked_early",
-        "cuda": f"user_kernels attention {tidy} rows_last sorted_reads few_ranks order_statistics online_sums"
+        "cuda": f"user_kernels attention {tidy} associative_scans rows_last sorted_reads few_ranks"
+        " order_statistics online_sums"
         " narrow_operands half_results fp8_products unpadded_updates written_windows computed_once same_axes recompute"
         " tiny_products mirrored short_sums joined_products shared_orders roll whole stack stack_all"
         " products_outside sums_after deinterleave scans_of_slices slices_first gated_products"

@@ -326,13 +326,76 @@ def written_out(a, b):
     return np.stack(found)
 
 
-def test_an_associative_scan_takes_eight_at_once_where_a_region_holds_them():
-    kernels = len(
-        ge2.jit(lambda a, b: lax.associative_scan(following, (a, b)))
-        .lower(*np.ones((2, 512)))
-        .kernels
-    )
-    assert kernels <= 17, kernels  # three levels; nine, of two at once, were 53
+def merged(first, second):
+    """Of logsumexp, and of the softmax of what goes before: a scan whose numbers depend on each other."""
+    (m, s, count), (n, t, more) = first, second
+    most = np.maximum(m, n)
+    return most, s * np.exp(m - most) + t * np.exp(n - most), count + more
+
+
+@pytest.mark.parametrize("fn", [following, merged])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_derivatives_of_an_associative_scan_are_scans(fn, reverse):
+    leaves = tuple(np.tanh(rng.standard_normal((3, 20))) for _ in range(2))
+    count = () if fn is following else (np.ones((3, 20), np.int32),)
+
+    def scanned(*xs):
+        found = lax.associative_scan(fn, (*xs, *count), reverse, axis=1)
+        return np.sin(found[0]) + found[1] ** 2
+
+    def in_turn(*xs):
+        elements = [tuple(x[:, t] for x in (*xs, *count)) for t in range(20)]
+        found = [elements.pop(-1 if reverse else 0)]
+        while elements:
+            found.append(fn(found[-1], elements.pop(-1 if reverse else 0)))
+        found = found[::-1] if reverse else found
+        return np.stack([np.sin(y[0]) + y[1] ** 2 for y in found], 1)
+
+    def derivatives(f):
+        slopes = ge2.grad(lambda *xs: (f(*xs) ** 2).sum(), (0, 1))
+        along = tuple(np.cos(7 * x) for x in leaves)
+        return [
+            f(*leaves), *slopes(*leaves), ge2.jvp(f, leaves, along)[1], *ge2.jvp(slopes, leaves, along)[1],
+        ]  # fmt: skip
+
+    text = str(ge2.make_jaxpr(ge2.grad(lambda x, y: scanned(x, y).sum()))(*leaves))
+    assert text.count("= associative_scan") == 2  # one forward, one back
+    for x, y in zip(derivatives(scanned), derivatives(in_turn), strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-9, atol=1e-11)
+
+
+def test_a_batch_of_associative_scans_is_one():
+    a, b = np.tanh(rng.standard_normal((2, 4, 30)))
+    f = lambda a, b: lax.associative_scan(following, (a, b))[1]  # noqa: E731
+    for axes in ((0, 0), (1, 0), (None, 0)):
+        x = a[0] if axes[0] is None else np.moveaxis(a, 0, axes[0])
+        found = ge2.jit(ge2.vmap(f, axes))(x, b)
+        want = [recurrence(a[0 if axes[0] is None else i], b[i]) for i in range(4)]
+        np.testing.assert_allclose(found, want, rtol=1e-12)
+
+
+def test_an_associative_scan_of_numbers_around_it_and_of_what_is_no_element():
+    a = np.tanh(rng.standard_normal(40))
+    half, table = np.float64(0.5), np.arange(40.0)
+
+    def decayed(x, y):
+        return x * half + y if x.ndim else y  # no associative function, but each sees the same
+
+    def looked_up(x, y):
+        return x + y + table[: x.shape[0]] * 0
+
+    ge2.make_jaxpr(lambda a: lax.associative_scan(decayed, a))(a)
+    found = ge2.jit(lambda a: lax.associative_scan(looked_up, a))(a)  # reads an array: no kernel
+    np.testing.assert_allclose(found, np.cumsum(a))
+
+
+def test_an_associative_scan_in_c_is_a_loop_down_rows_or_regions_of_eight():
+    scan = ge2.jit(lambda a, b: lax.associative_scan(following, (a, b))[1])
+    assert len(scan.lower(*np.ones((2, 512))).kernels) <= 17  # three levels; of two at once, 53
+    assert len(scan.lower(*np.ones((2, 512, 64))).kernels) <= 3
+
+
+def test_an_associative_scan_of_products_halves_what_there_is():
     calls = []
 
     def product(a, b):

@@ -29,7 +29,7 @@ from ge2.targets.cuda.kernels.libraries import (
     CudnnBackwardInAnyOrder,
     Cufft,
 )
-from ge2.targets.cuda.kernels.lines import CudaScan, CudaTop
+from ge2.targets.cuda.kernels.lines import CudaTop
 from ge2.targets.cuda.kernels.made import GemmMmaMade, GemmWgmmaMade, MadeBefore, MadeFirst
 from ge2.targets.cuda.kernels.moves import (
     CudaBits,
@@ -44,6 +44,7 @@ from ge2.targets.cuda.kernels.products import (
     CudaSmallContraction,
     CudaSmallProduct,
 )
+from ge2.targets.cuda.kernels.scans import CudaPrefixes, CudaScan
 from ge2.targets.cuda.kernels.scatter import (
     CudaScatterReduce,
     CudaSumsAt,
@@ -69,7 +70,8 @@ FAMILIES: Catalog = (
     CudaScatterReduce(), CudaRowSums(), CudaSumsAt(), CudaUpdateOrder(), CudaSumsInOrder(),
     CudaConcatenate(), CudaPad(),
     CudaUpdateSlice(), CudaBits(), CudaFold(),
-    CudaScan(), CudaSort(), CudaTop(), CudaSolve(), Cufft(), CudaOwn(), CudaResident(), CudaSmallContraction(),
+    CudaScan(), CudaPrefixes(), CudaSort(), CudaTop(), CudaSolve(), Cufft(), CudaOwn(), CudaResident(),
+    CudaSmallContraction(),
     GemmWgmmaRegion(), GemmWgmmaRegionOfCopies(), BlasEpilogue(), GemmMmaRegion(), GemmWgmmaPair(),
     GemmMmaPair(), GemmWgmmaMade(), GemmMmaMade(), AttentionOfFew(), Attention(), CudnnAttention(),
     AttentionOfWarps(), CudnnBackwardInAnyOrder(), AttentionBackward(), CudnnBackward(), AttentionBackwardOfWarps(),

@@ -337,6 +337,7 @@ PARTS = {
     "ge2_unnamed": "order",
     "ge2_random_some": "draw",
     "ge2_scan_": "scan",
+    "ge2_prefix_": "prefixes",
     "ge2_tile": "tile",
     "ge2_top_": "top",
     "ge2_scaled_": "scaled",

@@ -17,7 +17,8 @@ from ge2.base.record import record
 from ge2.choice.problem import Problem, described
 from ge2.codegen.axes import Work
 from ge2.codegen.text import Argument, Operand, Text
-from ge2.ir import ArrayType, Dims
+from ge2.ir import Dims
+from ge2.ops.graphs.associative import Prefixes
 from ge2.ops.reduce import CumMax, CumMin, CumProd, CumSum, Running, state_of
 from ge2.ops.reduce import Scan as Lowered
 from ge2.targets.cuda.emit import CudaKernel, Fixed, words
@@ -410,16 +411,29 @@ class Scanned(ABC):
     pack: int  # elements of one access
     whole_lines: str  # why blocks do not share lines; "" if they do
 
-    def __init__(self, problem: Problem, t: ArrayType, x: Operand, y: Operand, chip: Chip) -> None:
+    def __init__(self, problem: Problem, names: Sequence[str], chip: Chip) -> None:
+        """`names`: of the arrays that are read, and then of the results."""
         op, self.chip, self.tuning = problem.op, chip, chip.tuning.scans
-        assert isinstance(op, Running)
-        self.problem, self.op, self.how, self.dtype = problem, op, How(op, t.dtype), t.dtype
-        self.operands, self.n = {"x": x, "y": y}, t.shape[op.axis]
+        assert isinstance(op, Running | Prefixes)
+        types, count = (*problem.inputs, *problem.outs), len(problem.inputs)
+        self.problem, self.op, self.n = problem, op, types[0].shape[op.axis]
+        self.operands = dict(zip(names, problem.operands, strict=True))
+        self.dtypes = {name: t.dtype for name, t in zip(names, types, strict=True)}
         self.arguments: dict[str, Argument] = {}
         self.fixed: list[Fixed] = []
         self.far = self.n > FAR
-        self.array("x", "array")
-        self.array("y", "result")
+        for i, name in enumerate(names):
+            self.array(name, "array" if i < count else "result")
+
+    @property
+    @abstractmethod
+    def words(self) -> int:
+        """Of 32 bits, of a state."""
+
+    @property
+    def itemsize(self) -> int:
+        """The bytes of what is read of an element."""
+        return sum(t.dtype.itemsize for t in self.problem.inputs)
 
     @abstractmethod
     def run(self, shared: bool) -> Kernels:
@@ -429,10 +443,6 @@ class Scanned(ABC):
     def whole(self) -> str:
         """The type of places along the axis."""
         return "int64_t" if self.far else "int"
-
-    @property
-    def stored(self) -> str:
-        return STORED[self.dtype]
 
     @property
     def reverse(self) -> str:
@@ -445,7 +455,7 @@ class Scanned(ABC):
         operand = self.operands[name]
         if operand.strides[axis] != 1:
             return 0
-        found = WIDEST // self.dtype.itemsize
+        found = WIDEST // self.dtypes[name].itemsize
         others = [s for a, s in enumerate(operand.strides) if a != axis and self.shape[a] > 1]
         while any(each % found for each in (*others, operand.offset)):
             found //= 2
@@ -456,10 +466,10 @@ class Scanned(ABC):
         registers.
         """
         found = max(
-            min(many, self.tuning.bytes // (self.pack * self.dtype.itemsize), 24 // self.pack),
+            min(many, self.tuning.bytes // (self.pack * self.itemsize), 24 // self.pack),
             least,
         )
-        return found if self.how.words <= 2 else max(found // 4, 1)
+        return found if self.words <= 2 else max(found // 4, 1)
 
     @property
     def shape(self) -> Dims:
@@ -472,8 +482,9 @@ class Scanned(ABC):
         return name
 
     def array(self, name: str, kind: str) -> None:
-        declared = f"{'const ' if kind == 'array' else ''}{self.stored} *__restrict__ {name}"
-        self.arguments[name] = Argument(declared, kind, (self.operands[name], self.dtype))
+        dtype = self.dtypes[name]
+        declared = f"{'const ' if kind == 'array' else ''}{STORED[dtype]} *__restrict__ {name}"
+        self.arguments[name] = Argument(declared, kind, (self.operands[name], dtype))
 
     def step(self, name: str) -> str:
         """Returns how far elements along the axis are apart."""
@@ -488,12 +499,10 @@ class Scanned(ABC):
             rest = f"{rest} / {extent}"
         return [*lines, *(Text(f"const int64_t {letter} = {rest};") for letter in letters[:1])]
 
-    def pointers(self, strides: tuple[Dims, Dims], more: str = "") -> list[Text]:
-        """Returns where the line of a thread begins in both arrays."""
+    def pointers(self, strides: Sequence[Dims], more: Sequence[str] = ()) -> list[Text]:
+        """Returns where the line of a thread begins in each array."""
         lines = []
-        for const, pointer, name, steps in zip(
-            ("const ", ""), ("from", "to"), "xy", strides, strict=True
-        ):
+        for i, (name, steps) in enumerate(zip(self.operands, strides, strict=True)):
             terms = [
                 f" + {letter}"
                 if step == 1
@@ -501,10 +510,15 @@ class Scanned(ABC):
                 for letter, step in zip(LETTERS, steps, strict=False)
                 if step
             ]
-            lines.append(
-                Text(f"{const}{self.stored} *const {pointer} = {name}{''.join(terms)}{more};")
-            )
+            const = "const " if i < len(self.problem.inputs) else ""
+            kind, pointer = f"{const}{STORED[self.dtypes[name]]} *const", self.pointer(name)
+            place = "".join((*terms, *more[i : i + 1]))
+            lines.append(Text(f"{kind} {pointer} = {name}{place};"))
         return lines
+
+    def pointer(self, name: str) -> str:
+        """The name of where the line of a thread begins in an array."""
+        return f"{name}_{'from' if self.arguments[name].kind == 'array' else 'to'}"
 
     def placed(self, *lines: Text) -> tuple[Text, ...]:
         """Returns where a line begins, without the places that no later line reads."""
@@ -514,15 +528,7 @@ class Scanned(ABC):
                 del self.arguments[name]
         return tuple(found)
 
-    def view(
-        self, accesses: tuple[Access, Access], places: tuple[Text, ...], several: bool
-    ) -> ScanView:
-        stored, whole, number = self.stored, self.whole, mentions(places, "line")
-        return ScanView(
-            self.how.name, self.how.functions(), stored, whole, self.reverse, *accesses, places, number, several
-        )  # fmt: skip
-
-    def shared_view(self, view: ScanView, of: str, count: int, block: int) -> ScanView:
+    def shared_view(self, view: Any, of: str, count: int, block: int) -> Any:
         """The view of a kernel whose blocks share so many lines, or strips."""
         left = f"{FIRST} + {of} * per_line" if count > 1 else str(FIRST)
         tile = "(int64_t)tile" if self.far else "tile"
@@ -538,13 +544,13 @@ class Scanned(ABC):
         count: int,
         words: int,
         template: str,
-        view: ScanView,
+        view: Any,
         block: int,
         tiles: int,
         resident: int,
         shared: int = 0,
     ) -> Kernels:
-        """The kernel, and before it one that clears `words` words for each of `count` lines."""
+        """The kernel, after one that clears `words` words for each of `count` lines."""
         total = FIRST + count * words
         declared = "uint64_t *__restrict__ words"
         states = Argument(declared, "result", (Operand("part", 0, (1,)), np.dtype(np.uint8)))
@@ -564,7 +570,7 @@ class Scanned(ABC):
     def kernel(
         self,
         template: str,
-        view: ScanView,
+        view: Any,
         block: int,
         grid: int,
         resident: int = 0,
