@@ -10,7 +10,7 @@ from typing import Any, final
 
 import numpy as np
 
-from ge2.base.arrays import BOOL, COMPLEX, HALF, INEXACT, on_gpu
+from ge2.base.arrays import BOOL, COMPLEX, INEXACT, on_gpu
 from ge2.base.errors import InputError, TypeRuleError
 from ge2.base.pytree import Structure, flatten, key_paths, keystr, mismatch, unflatten
 from ge2.base.record import record
@@ -23,6 +23,7 @@ from ge2.ops.graphs.loops import ScanLoop
 from ge2.ops.graphs.while_loop import WhileLoop
 from ge2.ops.pointlike import Pointlike
 from ge2.ops.shape import Iota
+from ge2.ops.sort import BitcastConvertType
 from ge2.trace import Closed, Input, is_traced, retrace, stage, title_of
 from ge2.trace.concrete import knowable
 from ge2.trace.stage import strong, strong_value
@@ -35,6 +36,7 @@ Function = Callable[..., Any]
 INDEX = np.dtype(np.int64)
 EIGHT = 8  # elements that a kernel of associative_scan combines one after the other
 MOST = 8  # arrays that a kernel of one has
+HOLOMORPHIC = frozenset(("add", "sub", "mul", "div", "neg", "exp"))
 
 
 def scan(
@@ -367,9 +369,7 @@ class Prefixes:
 
 
 def is_elementwise(graph: Graph) -> bool:
-    """Whether a region has room for all of it: no sums, products or loops, jitted functions seen
-    through.
-    """
+    """Whether a region has room for all: no sums, products or loops, jitted functions seen through."""
     return all(
         all(is_elementwise(g) for g in e.op.graphs())
         if isinstance(e.op, Call)
@@ -407,9 +407,8 @@ def in_rows(op: KernelOfScan, *xs: Any) -> list[Any]:
 
     scan = Prefixes(pair, flatten((0,) * count)[1], [op.axis] * count, EIGHT)
     found = scan.of(scan.cut(xs, None, None, -1) if op.reverse else xs, n)
-    ys = [found[i] for i in op.results]
-    turned = replace(scan, axes=[op.axis] * len(ys))
-    return turned.cut(ys, None, None, -1) if op.reverse else ys
+    found = scan.cut(found, None, None, -1) if op.reverse else found
+    return [found[i] for i in op.results]
 
 
 def scalar_pair(pair: Closed, types: Sequence[ArrayType], axis: int) -> Graph | None:
@@ -417,9 +416,8 @@ def scalar_pair(pair: Closed, types: Sequence[ArrayType], axis: int) -> Graph | 
     the elements at one place of arrays of one shape, and of numbers.
     """
     graph = inlined(pair.graph, (Call,))
-    dtypes = {t.dtype for t in types}
-    several = len({t.shape for t in types}) > 1 or len(dtypes & INEXACT) > 1
-    if several or len(types) > MOST or types[0].shape[axis] <= EIGHT or dtypes & (COMPLEX | HALF):
+    shapes, dtypes = {t.shape for t in types}, {t.dtype for t in types} & INEXACT
+    if max(len(shapes), len(dtypes)) > 1 or len(types) > MOST or types[0].shape[axis] <= EIGHT:
         return None
     env: dict[Var, Atom] = {v: Var(v.type.with_shape(())) for v in graph.inputs[graph.consts :]}
     for v, x in zip(graph.inputs[: graph.consts], pair.captured, strict=True):
@@ -431,7 +429,7 @@ def scalar_pair(pair: Closed, types: Sequence[ArrayType], axis: int) -> Graph | 
         inputs = rename(env, e.inputs)
         if e.op.is_view and not e.inputs[0].type.shape:
             env[e.outs[0]] = inputs[0]  # a number, spread
-        elif isinstance(e.op, Pointlike) and not e.op.edition and not may_end(e):
+        elif isinstance(e.op, Pointlike) and not e.op.edition and not is_apart(e):
             outs = tuple(Var(v.type.with_shape(())) for v in e.outs)
             env.update(zip(e.outs, outs, strict=True))
             eqns.append(Eqn(e.op, inputs, outs, e.source))
@@ -441,9 +439,14 @@ def scalar_pair(pair: Closed, types: Sequence[ArrayType], axis: int) -> Graph | 
     return Graph(given, tuple(eqns), rename(env, graph.outputs))
 
 
-def may_end(eqn: Eqn) -> bool:
-    """True of a power of integers: those below zero are an error."""
-    return eqn.op.name == "pow" and eqn.outs[0].type.dtype not in INEXACT
+def is_apart(eqn: Eqn) -> bool:
+    """True of what may end with an error, looks at bits, or whose derivative is no multiple of a
+    complex number.
+    """
+    dtypes, name = {v.type.dtype for v in (*eqn.inputs, *eqn.outs)}, eqn.op.name
+    if (name == "pow" and not dtypes & INEXACT) or isinstance(eqn.op, BitcastConvertType):
+        return True
+    return bool(dtypes & COMPLEX) and name not in HOLOMORPHIC
 
 
 # ---------------------------------------------------------------------------------------- the carry

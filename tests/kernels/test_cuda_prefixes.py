@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import ge2
+from ge2.base.arrays import BFLOAT16, HALF
 from ge2.base.config import config
 from ge2.choice.problem import Pin
 from ge2.compile import compile_graph
@@ -19,7 +20,7 @@ from tests.exhaustive import sampled
 from tests.kernels.programs import needs_compiler
 
 pytestmark = needs_compiler
-F32, F64, C64, BOOL, I32 = (np.dtype(each) for each in ("f4", "f8", "c8", "?", "i4"))
+F32, F64, F16, C64, BOOL, I32 = (np.dtype(each) for each in ("f4", "f8", "f2", "c8", "?", "i4"))
 
 
 def following(a: Any, b: Any, c: Any, d: Any) -> list[Any]:
@@ -38,6 +39,11 @@ def in_segments(begins: Any, x: Any, starts: Any, y: Any) -> list[Any]:
     return [begins | starts, np.where(starts, y, x + y)]
 
 
+def scaled(s: Any, x: Any, t: Any, y: Any) -> list[Any]:
+    """Numbers times what a half type tells."""
+    return [s * t, x * t.astype(np.float32) + y]
+
+
 def last_of(n: Any, x: Any, m: Any, y: Any) -> list[Any]:
     """Counts elements, and keeps the last that is not 0; the result that nothing is made of is a number."""
     return [n + m, np.where(y == 0, x, y)]
@@ -46,6 +52,9 @@ def last_of(n: Any, x: Any, m: Any, y: Any) -> list[Any]:
 PAIRS: dict[str, tuple[Any, tuple[np.dtype, ...]]] = {
     "following": (following, (F32, F32)),
     "following in double": (following, (F64, F64)),
+    "following in half": (following, (F16, F16)),
+    "following in bfloat16": (following, (BFLOAT16, BFLOAT16)),
+    "scaled in half": (scaled, (F16, F32)),
     "following in the plane": (following, (C64, C64)),
     "online": (online, (F32, F32, F32)),
     "segments": (in_segments, (BOOL, F32)),
@@ -66,7 +75,7 @@ def arrays_of(name: str, shape: tuple[int, ...], rng: np.random.Generator) -> li
     def drawn(dtype: np.dtype) -> Any:
         if dtype.kind == "c":
             return np.exp(1j * rng.standard_normal(shape)).astype(dtype) * dtype.type(0.9)
-        if dtype.kind == "f":
+        if dtype.kind == "f" or dtype == BFLOAT16:
             return np.tanh(rng.standard_normal(shape)).astype(dtype)
         return (rng.integers(0, 9, shape) == 0).astype(dtype)
 
@@ -101,8 +110,11 @@ def test_prefixes_in_cuda(name, where, reverse, way):
     want = op.reference(*arrays)
     for i, y in zip(kept, found, strict=True):
         assert y.dtype == want[i].dtype
-        close = 1e-10 if y.dtype == F64 else 2e-4
-        np.testing.assert_allclose(y, want[i], rtol=close, atol=close)
+        # the reference rounds each product and sum of halves
+        half = any(x.dtype in HALF for x in arrays)
+        close = 0.05 if half else 1e-10 if y.dtype == F64 else 2e-4
+        y = y.astype(np.float32) if y.dtype in HALF else y
+        np.testing.assert_allclose(y, want[i].astype(y.dtype), rtol=close, atol=close)
 
 
 def test_a_scan_is_one_kernel_and_what_clears_its_words():

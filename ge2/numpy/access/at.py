@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import math
 import operator
 from collections.abc import Callable, Sequence
@@ -32,8 +31,8 @@ from ge2.numpy.access.selecting import setitem as with_item
 from ge2.numpy.composite import choose_by, known_elements, stack
 from ge2.numpy.promotion import array, broadcast, cast, fresh, one_axis, reshape, resolve
 from ge2.ops import elementwise as ops
+from ge2.ops.graphs.associative import combined as prefixes
 from ge2.ops.index import Gather, Scatter, ScatterAdd, ScatterMax, ScatterMin
-from ge2.ops.shape import Concatenate
 from ge2.ops.sort import ArgSort
 
 # -------- Binary functions applied at indices that may meet: every value that falls to one element
@@ -195,23 +194,17 @@ def from_start(index: Any, n: int) -> Any:
 
 def segmented(ufunc: np.ufunc, rows: Any, place: Any = None) -> Any:
     """Each row combined with those before it, as far as their places are equal."""
-    n, rest = type_of(rows).shape[0], (1,) * (type_of(rows).ndim - 1)
-    step = 1
-    while step < n:
-        early, late = (
-            getitem(rows, builtins.slice(None, -step)),
-            getitem(rows, builtins.slice(step, None)),
-        )
-        new = cast(e.UFUNCS[ufunc](early, late), type_of(rows).dtype)
-        if place is not None:
-            same = e.equal(
-                getitem(place, builtins.slice(None, -step)),
-                getitem(place, builtins.slice(step, None)),
-            )
-            new = choose_by(reshape(same, (n - step, *rest)), new, late)
-        rows = Concatenate(0)(getitem(rows, builtins.slice(None, step)), new)
-        step *= 2
-    return fresh(rows)
+    t = type_of(rows)
+    if place is None:
+        (found,) = prefixes(lambda a, b: [cast(e.UFUNCS[ufunc](a, b), t.dtype)], rows)
+        return fresh(found)
+
+    def pair(early: Any, a: Any, late: Any, b: Any) -> list[Any]:
+        return [late, choose_by(e.equal(early, late), cast(e.UFUNCS[ufunc](a, b), t.dtype), b)]
+
+    rest = (1,) * (t.ndim - 1)
+    places = broadcast(reshape(place, (t.shape[0], *rest)), t.shape)
+    return fresh(prefixes(pair, places, rows)[1])
 
 
 # ---------------------------------------------------------------------------------------------- at

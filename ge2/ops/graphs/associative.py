@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial, reduce
 from typing import Any, final
@@ -38,6 +38,8 @@ from ge2.ops.reduce import part
 from ge2.ops.shape import BroadcastInDim
 
 Types = tuple[ArrayType, ...]
+Tracing = Callable[[Callable[..., list[Any]], Sequence[ArrayType]], Graph]
+TRACING: list[Tracing] = []  # how the graph of a function of scalars is learnt; the trace's
 
 
 @final
@@ -239,6 +241,12 @@ def solved(a: Value, b: Value, axis: int, reverse: bool = False) -> Value:
         return b
     _, found = scan(scan.joined(scan.first(b).zeros(), a), b)
     return found  # type: ignore[no-any-return]
+
+
+def combined(f: Callable[..., list[Any]], *xs: Value) -> Sequence[Value]:
+    """The prefixes of arrays along their first axis, by a function of two elements."""
+    types = [x.type.with_shape(()) for x in xs]
+    return AssociativeScan(TRACING[0](f, (*types, *types)), 0)(*xs)  # type: ignore[no-any-return]
 
 
 @final

@@ -10,12 +10,13 @@ from typing import Any, final
 
 import numpy as np
 
-from ge2.base.arrays import BOOL, INT32
+from ge2.base.arrays import BOOL, FLOAT32, HALF, INT32
 from ge2.base.record import record
 from ge2.choice.problem import Problem, Variant
 from ge2.codegen.layout import merged, unspoken
 from ge2.codegen.text import Text
-from ge2.ir import Atom, Literal
+from ge2.ir import ArrayType, Atom, Eqn, Literal, Var
+from ge2.ops.elementwise import ConvertElementType
 from ge2.ops.graphs.associative import Prefixes
 from ge2.ops.pointlike import Pointwise
 from ge2.ops.reduce import Running
@@ -23,7 +24,7 @@ from ge2.targets.cuda.device import Caps
 from ge2.targets.cuda.emit.region import mentions
 from ge2.targets.cuda.emit.special_reductions import Kernels
 from ge2.targets.cuda.emit.views import Access, How, Scanned, ScanView
-from ge2.targets.cuda.emit.words import HELD, STORED, expression, number, power, retyped
+from ge2.targets.cuda.emit.words import HELD, STORED, SUFFIX, expression, number, power, retyped
 from ge2.targets.cuda.kernels.generated import NOTHING, CudaWays
 from ge2.targets.cuda.limits import Chip
 
@@ -392,7 +393,7 @@ class OfSeveral(Scanned):
     @property
     def words(self) -> int:
         """Of a struct of all numbers and of a count."""
-        held = [(f"f{i}", t.dtype) for i, t in enumerate(self.problem.inputs)]
+        held = [(f"f{i}", widened(t.dtype)) for i, t in enumerate(self.problem.inputs)]
         return -(-np.dtype([*held, ("count", INT32)], align=True).itemsize // 4)
 
     def at_most(self, many: int, least: int) -> int:
@@ -410,10 +411,11 @@ class OfSeveral(Scanned):
     ) -> PrefixView:
         inputs, op = self.problem.inputs, self.prefixes
         leaves = [
-            Leaf(f"n{i}", STORED[t.dtype], HELD[t.dtype], f"x.n{i}{' != 0' * (t.dtype == BOOL)}")
+            Leaf(f"n{i}", STORED[t.dtype], HELD[t.dtype], taken(f"x.n{i}", t.dtype))
             for i, t in enumerate(inputs)
         ]
-        put = [""] * len(inputs) + [f"state.n{i}" for i in op.results]
+        put = [stored(f"state.n{i}", inputs[i].dtype) for i in op.results]
+        put = [""] * len(inputs) + put
         arrays = [
             Reached(name, STORED[self.dtypes[name]], a.wide, a.step, a.apart, p)
             for name, a, p in zip(self.operands, accesses, put, strict=True)
@@ -425,6 +427,30 @@ class OfSeveral(Scanned):
         )  # fmt: skip
 
 
+def widened(dtype: np.dtype) -> np.dtype:
+    """The type of a number in a state."""
+    return FLOAT32 if dtype in HALF else dtype
+
+
+def wide(eqn: Eqn) -> Eqn:
+    """A conversion as one of the numbers that states have."""
+    (x,), (y,) = eqn.inputs, eqn.outs
+    types = [ArrayType((), widened(v.type.dtype)) for v in (x, y)]
+    return Eqn(ConvertElementType(types[1].dtype), (Var(types[0]),), (Var(types[1]),))
+
+
+def taken(x: str, dtype: np.dtype) -> str:
+    """An element, as a state has it."""
+    if dtype in HALF:
+        return f"ge2_cast_{SUFFIX[dtype]}_f32({x})"
+    return f"{x} != 0" if dtype == BOOL else x
+
+
+def stored(x: str, dtype: np.dtype) -> str:
+    """A number of a state, as an array has it."""
+    return f"ge2_cast_f32_{SUFFIX[dtype]}({x})" if dtype in HALF else x
+
+
 def combined(op: Prefixes) -> tuple[tuple[Text, ...], tuple[str, ...]]:
     """The statements that combine the states a and b, and what they make."""
     graph, n = op.jaxpr, len(op.jaxpr.outputs)
@@ -433,16 +459,16 @@ def combined(op: Prefixes) -> tuple[tuple[Text, ...], tuple[str, ...]]:
         known |= {v: f"{state}.n{i}" for i, v in enumerate(inputs)}
 
     def said(a: Atom) -> str:
-        return number(a.value, a.type.dtype) if isinstance(a, Literal) else known[a]
+        return number(a.value, widened(a.type.dtype)) if isinstance(a, Literal) else known[a]
 
     lines = list[Text]()
     for i, e in enumerate(graph.eqns):
         xs, (out,) = [said(a) for a in e.inputs], e.outs
+        dtypes = [widened(v.type.dtype) for v in (e.inputs[0], out)]
         if e.op.retypes:
-            code = retyped(xs[0], e)
+            code = xs[0] if dtypes[0] == dtypes[1] else retyped(xs[0], wide(e))
         else:
             assert isinstance(e.op.lowering, Pointwise)
-            dtypes = e.inputs[0].type.dtype, out.type.dtype
             code = expression(e.op.lowering.expression, xs, *dtypes)
         known[out] = f"w{i}"
         lines.append(Text(f"const {HELD[out.type.dtype]} w{i} = {code};", str(e.op.name)))
