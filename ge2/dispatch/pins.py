@@ -205,7 +205,7 @@ def bench_of(function: Jitted[..., Any], saved: Saved, args: Any, kwargs: Any) -
 
 def family_of(saved: Saved, catalog: Any) -> SavedFamily:
     if saved.target == "cuda":
-        from ge2.targets.cuda.kernels.generated import CudaSaved
+        from ge2.targets.cuda.kernels import CudaSaved
 
         return CudaSaved(saved, catalog)
     from ge2.targets.c.kernels.generated import CSaved

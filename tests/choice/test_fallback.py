@@ -17,7 +17,7 @@ from ge2.choice import choose as choices
 from ge2.choice import record
 from ge2.choice.problem import Pin
 from ge2.targets.c.kernels.generated import CRegion
-from ge2.targets.cuda.kernels.generated import CudaRegion, CudaResident
+from ge2.targets.cuda.kernels import CudaRegion, CudaResident
 from ge2.targets.cuda.kernels.products import CudaProduct, CudaSmallContraction
 
 X = np.linspace(0, 1, 1 << 13, dtype=np.float32).reshape(64, 128)

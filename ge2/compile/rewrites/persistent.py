@@ -43,7 +43,7 @@ from ge2.passes.loops import trim
 from ge2.passes.take_to_mask import INT32
 from ge2.targets.cuda.device import Caps
 from ge2.targets.cuda.emit.words import FAR
-from ge2.targets.cuda.kernels.generated import CudaResident
+from ge2.targets.cuda.kernels import CudaResident
 from ge2.targets.cuda.kernels.scatter import (
     CudaSumsAt,
     CudaSumsInOrder,

@@ -42,7 +42,7 @@ from ge2.passes.context import Context
 from ge2.passes.simplify import inline
 from ge2.targets.c.libraries import limits
 from ge2.targets.cuda.device import Caps as CudaCaps
-from ge2.targets.cuda.kernels.generated import launched
+from ge2.targets.cuda.kernels import launched
 from ge2.targets.cuda.limits import Limits
 
 # --------------------------------------------------------------------------------------- the choice

@@ -6,6 +6,13 @@ Adding one is a line here and a file.
 from __future__ import annotations
 
 from ge2.choice.choose import Catalog
+from ge2.targets.cuda.kernels import (
+    CudaConstant,
+    CudaCopy,
+    CudaOwn,
+    CudaRegion,
+    CudaResident,
+)
 from ge2.targets.cuda.kernels.attention import (
     Attention,
     AttentionBackward,
@@ -15,13 +22,6 @@ from ge2.targets.cuda.kernels.attention import (
 )
 from ge2.targets.cuda.kernels.gather import CudaGather, CudaIndex, CudaRowSums, CudaScatter
 from ge2.targets.cuda.kernels.gemm import CudaSolve
-from ge2.targets.cuda.kernels.generated import (
-    CudaConstant,
-    CudaCopy,
-    CudaOwn,
-    CudaRegion,
-    CudaResident,
-)
 from ge2.targets.cuda.kernels.libraries import (
     BlasEpilogue,
     CudnnAttention,

@@ -35,7 +35,7 @@ from ge2.targets.cuda.device import (
 from ge2.targets.cuda.emit import CudaKernel
 from ge2.targets.cuda.emit.special_reductions import Kernels, LibraryLaunch
 from ge2.targets.cuda.families import FAMILIES
-from ge2.targets.cuda.kernels.generated import file_of
+from ge2.targets.cuda.kernels import file_of
 from ge2.targets.cuda.launch import (
     Address,
     HostScalar,

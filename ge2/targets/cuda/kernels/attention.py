@@ -55,7 +55,7 @@ from ge2.targets.cuda.attention.warps import (
 from ge2.targets.cuda.attention.warps import AttentionMmaBackward as MmaBackward
 from ge2.targets.cuda.device import Caps
 from ge2.targets.cuda.emit.special_reductions import Kernels
-from ge2.targets.cuda.kernels.generated import Cuda
+from ge2.targets.cuda.kernels import Cuda
 from ge2.targets.cuda.kernels.products import precision
 from ge2.targets.cuda.limits import Chip
 from ge2.targets.cuda.tensor_tuning import Attention as AttentionTuning

@@ -38,7 +38,7 @@ from ge2.targets.cuda.device import Caps
 from ge2.targets.cuda.emit import CudaKernel, Fixed
 from ge2.targets.cuda.emit.special_reductions import Kernels
 from ge2.targets.cuda.emit.words import HELD, STORED, SUFFIX, expression
-from ge2.targets.cuda.kernels.generated import Cuda, Operands, copying, filling
+from ge2.targets.cuda.kernels import Cuda, Operands, copying, filling
 from ge2.targets.cuda.kernels.moves import (
     ALONG,
     OVER,

@@ -19,8 +19,8 @@ from ge2.ops.index import ScatterAdd
 from ge2.targets.cuda.emit import Fixed
 from ge2.targets.cuda.emit.region import unrolled
 from ge2.targets.cuda.emit.words import HELD, STORED, SUFFIX, number
+from ge2.targets.cuda.kernels import filling
 from ge2.targets.cuda.kernels.gather import Writes, loaded, merge, read_type
-from ge2.targets.cuda.kernels.generated import filling
 from ge2.targets.cuda.kernels.moves import Elements, Grid, Spread, added, lettered
 
 # -------- Sums at indices in CUDA by atomics that round nothing, so that any order gives the same

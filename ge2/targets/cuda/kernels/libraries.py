@@ -33,9 +33,9 @@ from ge2.targets.cuda.device import Caps
 from ge2.targets.cuda.emit import CudaKernel
 from ge2.targets.cuda.emit.special_reductions import Kernels, LibraryLaunch
 from ge2.targets.cuda.emit.split_region import regional
+from ge2.targets.cuda.kernels import Cuda, copying
 from ge2.targets.cuda.kernels.attention import SHORT, cotangents_of, lying
 from ge2.targets.cuda.kernels.attention import operands_of as attention_operands
-from ge2.targets.cuda.kernels.generated import Cuda, copying
 from ge2.targets.cuda.kernels.products import (
     Matrices,
     algorithms,

@@ -21,7 +21,7 @@ from ge2.targets.cuda.device import Caps
 from ge2.targets.cuda.emit import CudaKernel, Fixed
 from ge2.targets.cuda.emit.special_reductions import Kernels
 from ge2.targets.cuda.emit.words import SUFFIX
-from ge2.targets.cuda.kernels.generated import NOTHING, CudaWays, Operands, filling
+from ge2.targets.cuda.kernels import NOTHING, CudaWays, Operands, filling
 from ge2.targets.cuda.kernels.moves import OVER, Grid, far, lettered
 from ge2.targets.cuda.limits import ASSUMED, GRID_MOST, Chip
 from ge2.targets.cuda.tuning import TopKs

@@ -25,7 +25,7 @@ from ge2.targets.cuda.emit import CudaKernel, Fixed
 from ge2.targets.cuda.emit.special_reductions import Kernels
 from ge2.targets.cuda.emit.split_region import regional
 from ge2.targets.cuda.emit.words import FAR, HELD, STORED, SUFFIX, WIDEST
-from ge2.targets.cuda.kernels.generated import Cuda, CudaWays, Operands, copying, filling
+from ge2.targets.cuda.kernels import Cuda, CudaWays, Operands, copying, filling
 from ge2.targets.cuda.limits import Chip
 from ge2.targets.cuda.tuning import Joins
 

@@ -31,7 +31,7 @@ from ge2.ops.graphs.region import CONTRACTION, Region
 from ge2.targets.cuda.device import Caps
 from ge2.targets.cuda.emit import CudaKernel
 from ge2.targets.cuda.emit.special_reductions import Kernels, LibraryLaunch
-from ge2.targets.cuda.kernels.generated import Cuda, copying
+from ge2.targets.cuda.kernels import Cuda, copying
 from ge2.targets.cuda.launch.library_call import Wanted
 from ge2.targets.cuda.limits import Chip, Limits
 from ge2.targets.cuda.products import (

@@ -25,7 +25,7 @@ from ge2.targets.cuda.emit.region import mentions
 from ge2.targets.cuda.emit.special_reductions import Kernels
 from ge2.targets.cuda.emit.views import Access, How, Scanned, ScanView
 from ge2.targets.cuda.emit.words import HELD, STORED, SUFFIX, expression, number, power, retyped
-from ge2.targets.cuda.kernels.generated import NOTHING, CudaWays
+from ge2.targets.cuda.kernels import NOTHING, CudaWays
 from ge2.targets.cuda.limits import Chip
 
 # -------- Running sums, products and extremes in CUDA, each element read once and written once.

@@ -20,6 +20,7 @@ from ge2.targets.cuda.emit import Fixed
 from ge2.targets.cuda.emit.region import unrolled
 from ge2.targets.cuda.emit.special_reductions import Kernels
 from ge2.targets.cuda.emit.words import HELD, STORED, number
+from ge2.targets.cuda.kernels import Cuda, filling
 from ge2.targets.cuda.kernels.gather import (
     ATOMIC,
     CudaWriting,
@@ -36,7 +37,6 @@ from ge2.targets.cuda.kernels.gather import (
     taken_in,
     writes_of,
 )
-from ge2.targets.cuda.kernels.generated import Cuda, filling
 from ge2.targets.cuda.kernels.index_sums import BlockSums, ExactSums, LaneSums, unserved
 from ge2.targets.cuda.kernels.moves import Elements, Grid, added, lettered
 from ge2.targets.cuda.kernels.sort import Pair, TileOrder, turns_of

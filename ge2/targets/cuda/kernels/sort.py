@@ -19,8 +19,8 @@ from ge2.targets.cuda.device import Caps
 from ge2.targets.cuda.emit import CudaKernel, Fixed
 from ge2.targets.cuda.emit.special_reductions import Kernels
 from ge2.targets.cuda.emit.words import STORED, SUFFIX
+from ge2.targets.cuda.kernels import NOTHING, CudaWays
 from ge2.targets.cuda.kernels.gather import Writes
-from ge2.targets.cuda.kernels.generated import NOTHING, CudaWays
 from ge2.targets.cuda.kernels.lines import (
     BLOCK,
     DIGIT,

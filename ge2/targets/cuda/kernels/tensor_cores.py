@@ -19,6 +19,7 @@ from ge2.ops.graphs.contraction import is_contraction, of_steps, steps_of
 from ge2.ops.graphs.region import Resident
 from ge2.targets.cuda.device import Caps
 from ge2.targets.cuda.emit.special_reductions import Kernels
+from ge2.targets.cuda.kernels import Cuda
 from ge2.targets.cuda.kernels.gemm import (
     ALIGNED,
     Bare,
@@ -33,7 +34,6 @@ from ge2.targets.cuda.kernels.gemm import (
     step_by_step,
     unlike,
 )
-from ge2.targets.cuda.kernels.generated import Cuda
 from ge2.targets.cuda.kernels.libraries import BlasEpilogue
 from ge2.targets.cuda.kernels.products import (
     CudaSmallProduct,
