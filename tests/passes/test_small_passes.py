@@ -137,7 +137,7 @@ def test_the_pipelines_are_lists_of_names():
         " narrow_operands half_results fp8_products unpadded_updates written_windows computed_once same_axes recompute"
         " tiny_products mirrored short_sums joined_products shared_orders roll whole stack stack_all"
         " products_outside sums_after deinterleave scans_of_slices slices_first gated_products"
-        " join_scatters sums_of_zeros repeated_updates narrow_integers products_to_sums split_sums"
+        " join_scatters sums_of_zeros repeated_updates narrow_integers made_where_summed products_to_sums split_sums"
         " parts_done fuse"
         " split_live_ranges"
         " contractions indexed"

@@ -107,9 +107,17 @@ def sums_by_places(graph: Graph) -> dict[Places, list[Eqn]]:
     return found
 
 
+def alone(eqn: Eqn) -> Eqn:
+    """Sums at indices of zeros, without these."""
+    if not isinstance(eqn.op, ScatterAdd):
+        return eqn
+    return replace(eqn, op=SumsAt(eqn.op.axes, eqn.outs[0].type.shape), inputs=eqn.inputs[1:])
+
+
 def places_of(eqn: Eqn) -> Places:
-    assert isinstance(eqn.op, ScatterAdd)
-    return eqn.inputs[2:], tuple(eqn.inputs[0].type.shape[a] for a in eqn.op.axes)
+    op = alone(eqn).op
+    assert isinstance(op, SumsAt)
+    return alone(eqn).inputs[1:], tuple(op.shape[a] for a in op.axes)
 
 
 def is_worth(sums: Sequence[Eqn], times: int, caps: Caps) -> bool:
@@ -120,26 +128,25 @@ def is_worth(sums: Sequence[Eqn], times: int, caps: Caps) -> bool:
     sizes = [a.type.size for a in eqn.inputs]
     if times < 2 or not min(sizes) or max(sizes) >= FAR or any(unwanted(f.name) for f in SUMS):
         return False
-    assert isinstance(eqn.op, ScatterAdd)
-    alone = replace(eqn, op=SumsAt(eqn.op.axes, eqn.inputs[0].type.shape), inputs=eqn.inputs[1:])
     order, last = ordered(eqn)
     each, once, then = (
         choose(Problem.of(e, "cuda", in_c_order), caps, prefs(), (family,)).candidates[0].seconds
-        for e, family in zip((alone, order, last), SUMS, strict=True)
+        for e, family in zip((alone(eqn), order, last), SUMS, strict=True)
     )
     return None not in (each, once, then) and times * each > once + times * then  # type: ignore[operator]
 
 
 def ordered(eqn: Eqn, order: Eqn | None = None) -> tuple[Eqn, Eqn]:
     """The order of the updates, and their sums in it."""
-    op, (x, updates, *indices) = eqn.op, eqn.inputs
-    assert isinstance(op, ScatterAdd)
+    eqn = alone(eqn)
+    op, (updates, *indices) = eqn.op, eqn.inputs
+    assert isinstance(op, SumsAt)
     if order is None:
         made = UpdateOrder(places_of(eqn)[1])
         outs = tuple(map(Var, made.infer(*(a.type for a in indices))))
         order = Eqn(made, tuple(indices), outs, eqn.source)
     over = next((a.type.shape for a in indices if a.type.shape), ())
-    then = SumsInOrder(op.axes, x.type.shape, over)
+    then = SumsInOrder(op.axes, op.shape, over)
     return order, replace(eqn, op=then, inputs=(updates, *order.outs))
 
 

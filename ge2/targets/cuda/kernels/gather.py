@@ -396,6 +396,7 @@ class Summing:
     clear: tuple[Text, ...] = ()
     some: str = ""  # the type of what is read of an update
     reads: tuple[Text, ...] = ()
+    factors: tuple[str, ...] = ()  # arrays of what updates are multiplied by as they are added
 
 
 @final

@@ -17,6 +17,7 @@ from ge2.codegen.axes import strides_of
 from ge2.codegen.layout import Moved, copied_around, inside, joined, merged, zeros_around
 from ge2.codegen.text import Operand, Parameters, Text
 from ge2.ir import ArrayType, Dims
+from ge2.ops.elementwise import MUL
 from ge2.ops.index import UpdateSlice
 from ge2.ops.random import RandomBits, RandomFold
 from ge2.ops.shape import Concatenate, Pad
@@ -24,7 +25,15 @@ from ge2.targets.cuda.device import Caps
 from ge2.targets.cuda.emit import CudaKernel, Fixed
 from ge2.targets.cuda.emit.special_reductions import Kernels
 from ge2.targets.cuda.emit.split_region import regional
-from ge2.targets.cuda.emit.words import FAR, HELD, STORED, SUFFIX, WIDEST
+from ge2.targets.cuda.emit.words import (
+    FAR,
+    HELD,
+    STORED,
+    SUFFIX,
+    WIDEST,
+    expression,
+    widened,
+)
 from ge2.targets.cuda.kernels.generated import Cuda, CudaWays, Operands, copying, filling
 from ge2.targets.cuda.limits import Chip
 from ge2.targets.cuda.tuning import Joins
@@ -182,6 +191,44 @@ def added(*terms: str) -> str:
     'at + i'
     """
     return " + ".join(t for t in terms if t != "0") or "0"
+
+
+@final
+@record
+class MadeRows:
+    """Updates that are made where they are summed: number n is the row of an array that its index
+    names, or row n of the array repeated, times its element of each of the factors.
+    """
+
+    rows: int  # of the array
+    index: tuple[ArrayType, Operand] | None
+    factors: tuple[tuple[ArrayType, Operand], ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(f"by{n}" for n in range(len(self.factors)))
+
+    def read(self, grid: Grid, row: str) -> list[Text]:
+        """Statements: which `row` update number order[k] is of, and its factors."""
+
+        def element(name: str, dtype: np.dtype, operand: Operand) -> str:
+            return f"{grid.array(name, operand, dtype)}[{grid.place(name, ['update'], operand.strides)}]"
+
+        at = f"update % {grid.size('rows', self.rows)}"
+        if self.index is not None:
+            dtype, named = self.index[0].dtype, element("index", self.index[0].dtype, self.index[1])
+            at = f"({grid.whole})ge2_index_{SUFFIX[dtype]}({named}, {grid.size('rows', self.rows)})"
+        lines = [f"const {grid.whole} update = order[k];", f"const {grid.whole} {row} = {at};"]
+        for name, (t, operand) in zip(self.names, self.factors, strict=True):
+            factor = element(f"all_{name}", t.dtype, operand)
+            lines.append(f"{name}[b] = {widened(t.dtype, factor) if t.dtype in HALF else factor};")
+        return [Text(line) for line in lines]
+
+    def times(self, update: str, held: np.dtype) -> str:
+        """An update, from its row."""
+        for name in self.names:
+            update = expression(MUL.lowering.expression, [update, f"{name}[b]"], held, held)
+        return update
 
 
 # -------- Joining, padding and updating arrays in CUDA: every part is written where it belongs, and

@@ -38,7 +38,7 @@ from ge2.targets.cuda.kernels.gather import (
 )
 from ge2.targets.cuda.kernels.generated import Cuda, filling
 from ge2.targets.cuda.kernels.index_sums import BlockSums, ExactSums, LaneSums, unserved
-from ge2.targets.cuda.kernels.moves import Elements, Grid, added, lettered
+from ge2.targets.cuda.kernels.moves import Elements, Grid, MadeRows, added, lettered
 from ge2.targets.cuda.kernels.sort import Pair, TileOrder, turns_of
 from ge2.targets.cuda.limits import Chip
 
@@ -59,6 +59,8 @@ class Sums:
     """The kernels that put updates in the order of their places, and add up those of each place;
     `fresh`: nothing is there before. `to`: where the order is wanted.
     """
+
+    made: MadeRows | None = None  # what updates are made of, where they are no array
 
     def __init__(self, writes: Writes, fresh: bool = False, to: Pair | None = None) -> None:
         assert isinstance(writes.op, ScatterReduce)
@@ -98,6 +100,7 @@ class Sums:
             self.held, place=place, neutral=self.assigned(f"sum{self.of}", neutral),
             part=self.assigned(part, f"sum{self.of}"), head=self.assigned(head, f"sum{self.of}"),
             clear=cleared, some=read_type(self.dtype, self.pack), reads=self.reads(grid),
+            factors=self.made.names if self.made else (),
         )  # fmt: skip
         what = f"sums of updates of one place, {self.tuning.window} of them one after another"
         threads = (windows + chunks) * rows.length // self.pack
@@ -327,12 +330,15 @@ class Sums:
             read = grid.element("updates", rows.of_y, self.dtype, place)
         else:
             read = f"ge2_read<PACK, PACK>(updates + {place})"
-        return (*grid.split("order[k]", rows.i, extents), Text(f"ahead[b] = {read};"))
+        split = grid.split("order[k]", rows.i, extents)
+        found = self.made.read(grid, rows.i[0]) if self.made else split
+        return *found, Text(f"ahead[b] = {read};")
 
     def adds(self) -> tuple[Text, ...]:
         """Adds an update that was read."""
-        of = ".at[v]" if self.pack > 1 else ""
-        return (self.added(loaded(f"ahead[b]{of}", self.dtype)),)
+        update = loaded(f"ahead[b]{'.at[v]' if self.pack > 1 else ''}", self.dtype)
+        held = accumulator(self.dtype)
+        return (self.added(self.made.times(update, held) if self.made else update),)
 
     def place(self, grid: Grid, letters: Sequence[str]) -> str:
         """Where the update at those places along the axes of the indices lies."""
@@ -575,9 +581,13 @@ class CudaSumsInOrder(Cuda):
         return Rows(op.adding, x, indices, ins, lie, chip)
 
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Kernels:
-        rows, (_, order, places) = self.rows(problem, caps.chip), problem.arrays[0]
+        rows, (_, order, places, *made) = self.rows(problem, caps.chip), problem.arrays[0]
         if not rows.count * rows.length:
             return filling(rows.x, None, rows.of_x, caps.chip)
         writes = Writes(problem, rows, problem.inputs[0], caps.chip)
-        Sums(writes, fresh=True).summed(order, places)
+        sums, (table, _, _, *of) = Sums(writes, fresh=True), problem.inputs
+        if of:
+            given, n = list(zip(of, made, strict=True)), len(of) - problem.op.factors  # type: ignore[attr-defined]
+            sums.made = MadeRows(table.shape[0], given[0] if n else None, tuple(given[n:]))
+        sums.summed(order, places)
         return writes.done()
