@@ -515,10 +515,13 @@ class CudaScatter(CudaWriting):
 
     def ways(self, writes: Writes) -> tuple[Variant, ...]:
         count = writes.rows.count
+        assert isinstance(writes.op, Scatter)
         several = "" if count == 1 else f"there are {count} updates"
+        alike = "" if writes.op.unique else "indices may name a place twice"
         many = "" if writes.few else f"{count} updates are not compared each with all others"
         return (
             Variant("the only update", lambda w: w.moved(w.rows.grid()), several),
+            Variant("the only one of each place", lambda w: w.moved(w.rows.grid()), alike),
             Variant("each that finds no later one", self.compared, many),
             Variant("the last of each place", self.found),
         )
