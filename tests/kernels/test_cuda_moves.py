@@ -343,6 +343,17 @@ def test_extremes_of_many_floats_need_no_order(dtype: Any, rng: np.random.Genera
     programs.add(ScatterMax((0,)), *operands)
     programs.add(ScatterMin((0,)), *operands)
     all_equal(results(programs, 0, 1, 2, chip=chip), programs.wanted)
+    rows = Programs()  # whose neighbours a thread takes in together
+    for width in (4, 8, 12):
+        x, updates = rng.normal(size=(50, width)).astype(dtype), rng.normal(size=(700, width))
+        updates[3, 1], updates[5], x[7, :2] = np.nan, -np.inf, np.nan
+        integers = [rng.integers(-(1 << 31), 1 << 31, a.shape).astype("i4") for a in (x, updates)]
+        given_ = (x, updates.astype(dtype), rng.integers(-50, 50, 700))
+        operands = [(rows.given(a), a) for a in given_]
+        rows.add(ScatterMax((0,)), *operands)
+        rows.add(ScatterMin((0,)), *operands)
+        rows.add(ScatterAdd((0,)), *((rows.given(a), a) for a in integers), operands[2])
+    all_equal(results(rows, 0, 1, 2, chip=chip), rows.wanted)
     signs = Programs()
     for op, start in ((ScatterMax, [-1.0, -2.0]), (ScatterMin, [1.0, 2.0])):
         given_ = (

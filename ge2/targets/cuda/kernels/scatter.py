@@ -463,17 +463,22 @@ class CudaScatterReduce(CudaWriting):
         """
         op, rows, grid, dtype = writes.op, writes.rows, writes.rows.grid(), writes.dtype
         assert isinstance(op, ScatterReduce)
-        update = grid.element("updates", rows.of_y, dtype, rows.in_y(grid, "updates"))
-        spread, indices = rows.threads(grid, 1), rows.wrapped(grid)
+        pack = 1 if rows.count == 1 or rows.of_y.value else rows.pack
+        place = rows.in_y(grid, "updates")
+        update = grid.element("updates", rows.of_y, dtype, place)
+        spread, lines = rows.threads(grid, pack), rows.wrapped(grid)
         grid.result("x", rows.of_x, dtype)
-        to = f"x[{rows.in_x(grid)}]"
+        to = rows.in_x(grid)
+        if pack > 1:
+            lines.append(Text(f"const auto some = ge2_read<PACK, PACK>(updates + {place});"))
+            update = "some.at[v]"
         if rows.count == 1:
-            total = merge(op, loaded(to, dtype), loaded(update, dtype), dtype)
-            line = f"{to} = {stored(total, dtype)};"
+            total = merge(op, loaded(f"x[{to}]", dtype), loaded(update, dtype), dtype)
+            lines.append(Text(f"x[{to}] = {stored(total, dtype)};"))
         else:
-            line = taken_in(op, dtype, to, update)
-        view = Elements(spread, (*indices, Text(line)))
-        writes.add(grid, op.name, view, rows.count * rows.length)
+            lines += taken_in(op, dtype, to, update, pack)
+        view = Elements(spread, tuple(lines))
+        writes.add(grid, op.name, view, rows.count * rows.length // pack)
 
 
 @final
