@@ -39,7 +39,7 @@ from ge2.targets.cuda.kernels.gather import (
 from ge2.targets.cuda.kernels.generated import Cuda, filling
 from ge2.targets.cuda.kernels.index_sums import BlockSums, ExactSums, LaneSums, unserved
 from ge2.targets.cuda.kernels.moves import Elements, Grid, MadeRows, added, lettered
-from ge2.targets.cuda.kernels.sort import Pair, TileOrder, turns_of
+from ge2.targets.cuda.kernels.sort import Pair, TileOrder, placed_in_tiles, turns_of
 from ge2.targets.cuda.limits import Chip
 
 # -------- Sums at indices in CUDA, with one order: that of the indices, and of windows of many;
@@ -129,8 +129,9 @@ class Sums:
         bits = max((self.rows.places - 1).bit_length(), 1)
         if self.count <= self.tuning.in_tiles:
             return TileOrder(self.writes, self.pairs(turns_of(bits, self.rows.far))).run()
-        found, tiles = self.places(), -(-self.count // self.tile)
+        tiles, run = -(-self.count // self.tile), self.tile // BLOCK
         scratch = self.temp(tiles << DIGIT), self.temp(1 << DIGIT)
+        found = placed_in_tiles(self.writes, BLOCK, run, scratch[0])
         numbers, pairs = None, self.pairs(-(-bits // DIGIT))
         for turn, shift in enumerate(range(0, bits, DIGIT)):
             self.by_digit((numbers, found), pairs[turn % 2], scratch, shift)
@@ -185,21 +186,19 @@ class Sums:
         the first, numbers count.
         """
         tiles, given = -(-self.count // self.tile), {"places": of[1]}
-        sizes = {"n": self.count, "shift": shift, "tile": self.tile}
+        sizes, run, numbers = {"n": self.count, "shift": shift}, self.tile // BLOCK, of[0]
         what = f"the updates in the order of bits {shift} to {shift + DIGIT - 1} of their places"
-        line, numbers = "ge2_digit_counts(places, n, shift, tile, counts);", of[0]
-        self.call("digit count", line, given, {"counts": scratch[0]}, sizes, tiles * BLOCK, what)
+        place, to_counts = "[&](auto k) { return places[k]; }", {"counts": scratch[0]}
+        line = f"ge2_digit_counts<{run}>({place}, ({self.rows.grid().whole} *)0, n, shift, counts);"
+        if numbers is not None:  # else they were counted as they were made
+            self.call("digit count", line, given, to_counts, sizes, tiles * BLOCK, what)
         line = "ge2_digit_starts(counts, totals, tiles);"
         made = dict(zip(("counts", "totals"), scratch, strict=True))
         self.call("digit start", line, {}, made, {"tiles": tiles}, BLOCK << DIGIT, what)
         given |= {} if numbers is None else {"numbers": numbers}
         moved = "numbers" if numbers is not None else f"({self.rows.grid().whole} *)0"
-        run = self.tile // BLOCK
         line = f"ge2_digit_moves<{run}>(places, {moved}, n, shift, counts, totals, order, sorted);"
-        target, sizes = (
-            dict(zip(("order", "sorted"), to, strict=True)),
-            {"n": self.count, "shift": shift},
-        )
+        target = dict(zip(("order", "sorted"), to, strict=True))
         self.call("digit move", line, given | made, target, sizes, tiles * BLOCK, what)
 
     def call(

@@ -32,16 +32,28 @@ GE2_FN void ge2_rank(const N *places, N n, N *order, N *sorted) {
 
 GE2_FN int ge2_digit(int64_t place, int64_t shift) { return (int)(place >> shift) & (GE2_DIGITS - 1); }
 
-/* Order by one digit after another, the lowest first; each is three kernels. First: how often each digit is in
- * each tile of so many, one after another. */
-template <class N>
-GE2_FN void ge2_digit_counts(const N *places, N n, N shift, N tile, N *counts) {
+/* Order by one digit after another, the lowest first; each is three kernels. First: how often each digit is in each tile,
+ * of which a block has one, and a thread RUN places, on their way at once. `place` reads that of a number, or finds it for
+ * `places`, if that is not null. */
+template <int RUN, class N, class F>
+GE2_FN void ge2_digit_counts(F place, N *places, N n, N shift, N *counts) {
     __shared__ int found[GE2_DIGITS];
     found[threadIdx.x] = 0;
     __syncthreads();
-    const N first = (N)blockIdx.x * tile;
-    for (int k = threadIdx.x; k < tile && first + k < n; k += GE2_ORDERING)
-        atomicAdd(&found[ge2_digit(places[first + k], shift)], 1);
+    const N own = (N)blockIdx.x * GE2_ORDERING * RUN + threadIdx.x;
+    N at[RUN];
+    #pragma unroll
+    for (int r = 0; r < RUN; r++) {
+        const N k = own + r * GE2_ORDERING;
+        at[r] = k < n ? place(k) : 0;
+    }
+    #pragma unroll
+    for (int r = 0; r < RUN; r++) {
+        const N k = own + r * GE2_ORDERING;
+        if (k >= n) continue;
+        if (places) places[k] = at[r];
+        atomicAdd(&found[ge2_digit(at[r], shift)], 1);
+    }
     __syncthreads();
     counts[(N)threadIdx.x * gridDim.x + blockIdx.x] = found[threadIdx.x];
 }
