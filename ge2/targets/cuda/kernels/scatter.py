@@ -10,7 +10,7 @@ from ge2.base.arrays import HALF, accumulator
 from ge2.choice.problem import Problem, Variant
 from ge2.codegen.axes import strides_of
 from ge2.codegen.layout import merged
-from ge2.codegen.text import Operand, Text, whole
+from ge2.codegen.text import Operand, Text, guard, whole
 from ge2.ir import ArrayType, Op
 from ge2.ops.index import ScatterAdd, ScatterReduce, SumsInOrder, UpdateOrder
 from ge2.passes.indices import SumsAt
@@ -475,7 +475,9 @@ class CudaScatterReduce(CudaWriting):
             total = merge(op, loaded(f"x[{to}]", dtype), loaded(update, dtype), dtype)
             lines.append(Text(f"x[{to}] = {stored(total, dtype)};"))
         else:
-            lines += taken_in(op, dtype, to, update, pack)
+            found, array = taken_in(op, dtype, to, update, pack), not rows.of_y.value
+            zeros = array and pack == 1 and isinstance(op, ScatterAdd)  # which change nothing
+            lines += [guard(update, found)] if zeros else found
         view = Elements(spread, tuple(lines))
         writes.add(grid, op.name, view, rows.count * rows.length // pack)
 
