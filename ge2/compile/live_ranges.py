@@ -12,6 +12,7 @@ what a value is the sum of, a half type of half its bytes and what waits in any 
   z = add x y; d = region z ct    ->    z = add x y; d = region x y ct
 
 The pass moves a few per cent more bytes, at most, and only in programs whose values take much memory.
+Below it are what is read where it is written, and rows that sums at indices make as they read them.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Rewrites for a GPU: orders of sums at indices, loops that are one kernel, random bits where they
-are read, whole numbers in 32 bits.
+are read, whole numbers in 32 bits, writes at indices that are all different.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Kernels of a thread an element: moves, joins, pads, random bits."""
+"""Kernels of a thread an element: moves, joins, pads, random bits; and of what a mask chooses."""
 
 from __future__ import annotations
 
