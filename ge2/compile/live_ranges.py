@@ -12,23 +12,47 @@ what a value is the sum of, a half type of half its bytes and what waits in any 
   z = add x y; d = region z ct    ->    z = add x y; d = region x y ct
 
 The pass moves a few per cent more bytes, at most, and only in programs whose values take much memory.
+Below it are what is read where it is written, and rows that sums at indices make as they read them.
 """
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
 from operator import add
-from typing import final
+from typing import Any, final
 
+from ge2.base.arrays import FLOAT32, FLOAT64, HALF
 from ge2.base.record import record
+from ge2.choice.choose import choose
+from ge2.choice.problem import Problem, prefs
 from ge2.compile.recompute import Inlined, as_var, axes_read, region_of, trimmed
-from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Var, applied, makers_of, renamed
+from ge2.compile.rewrites.persistent import SUMS, Places, in_c_order, ordered, places_of
+from ge2.ir import (
+    Atom,
+    Dims,
+    Eqn,
+    Graph,
+    Literal,
+    Var,
+    applied,
+    makers_of,
+    renamed,
+    without_dead_code,
+)
+from ge2.ops.elementwise import MUL
 from ge2.ops.graphs.region import Region, is_loop, readers_of
-from ge2.ops.index import UpdateSlice
-from ge2.ops.shape import Barrier, Slice
+from ge2.ops.index import Gather, SumsInOrder, UpdateSlice
+from ge2.ops.shape import Barrier, BroadcastInDim, Concatenate, Reshape, Slice
 from ge2.passes.context import NOTHING, Context
+from ge2.passes.indices import SumsAt
+from ge2.targets.cuda.device import Caps
+from ge2.targets.cuda.emit.words import FAR
+from ge2.targets.cuda.kernels.scatter import DIGITS, RANKS
+from ge2.targets.cuda.limits import ASSUMED, Limits
 from ge2.transforms.graphs.partition import NEVER, Choice, work_in_bytes
 
 
@@ -443,3 +467,115 @@ def part_written(eqn: Eqn) -> Slice:
     """The slice that an update writes."""
     start, size = eqn.op.start, eqn.inputs[1].type.shape  # type: ignore[attr-defined]
     return Slice(start, tuple(map(add, start, size)), (1,) * len(start))
+
+
+# -------- Rows at indices times weights, of which sums at other indices are all that is read, are made
+# there, as messages along the edges of a graph are: neither written nor read as an array.
+# y = sums_at (mul (gather x j) (broadcast w)) i
+#   -> o, p = update_order i; y = sums_in_order x o p j w
+
+
+def made_where_summed(graph: Graph, context: Context = NOTHING) -> Graph:
+    """The graph whose sums at indices make such rows themselves, where they have an order."""
+    caps = Caps.before(context.caps if isinstance(context.caps, Limits) else ASSUMED)
+    makers, reads = makers_of(graph), Counter(a for e in graph.eqns for a in e.inputs)
+    reads.update(a for a in graph.outputs if isinstance(a, Var))
+    eqns, orders = list[Eqn](), dict[Places, Eqn]()
+    for e in graph.eqns:
+        made = list[Eqn]()
+        once = isinstance(e.op, SumsAt | SumsInOrder) and reads[e.inputs[0]] == 1
+        rows = rows_of(e, makers, made) if once else None
+        then = in_given_order(e, orders, made, caps) if rows is not None else None
+        if rows is not None and then is not None:
+            (x, *named), factors = rows
+            _, *order = then.inputs
+            op = replace(then.op, over=order[0].type.shape, factors=len(factors))  # type: ignore[type-var]
+            e = replace(then, op=op, inputs=(x, *order, *named, *factors))
+            eqns += made
+        eqns.append(e)
+    return without_dead_code(replace(graph, eqns=tuple(eqns)))
+
+
+def in_given_order(e: Eqn, orders: dict[Places, Eqn], made: list[Eqn], caps: Caps) -> Eqn | None:
+    """Sums in an order, which may be made for them; None of those that are quicker without."""
+    if isinstance(e.op, SumsInOrder):
+        return e
+    if not is_quicker_in_order(e, caps):
+        return None
+    known = orders.get(places_of(e))
+    orders[places_of(e)], then = ordered(e, known)
+    made += [] if known else [orders[places_of(e)]]
+    return then
+
+
+def is_quicker_in_order(e: Eqn, caps: Caps) -> bool:
+    """True of sums at indices for which an order is chosen, or would be if it spares them the array
+    of their updates, which is neither written nor read then.
+    """
+    unwanted, sizes = prefs().refuses, [a.type.size for a in (*e.inputs, *e.outs)]
+    if not min(sizes) or max(sizes) >= FAR or any(unwanted(f.name) for f in SUMS):
+        return False
+    choice = choose(Problem.of(e, "cuda", in_c_order), caps, prefs(), SUMS[:1])
+    ordered = [c for c in choice.candidates if c.variant.name in (RANKS, DIGITS)]
+    if choice.taken in ordered or choice.by in ("pinned", "measured"):
+        return choice.taken in ordered
+    each, taken = [c.seconds for c in ordered if c.seconds is not None], choice.taken.seconds
+    spared = 2 * e.inputs[0].type.nbytes / caps.speed.moved
+    return taken is not None and min(each, default=math.inf) < taken + spared
+
+
+Rows = tuple[
+    tuple[Atom, ...], tuple[Atom, ...]
+]  # an array, the rows of it, if any; factors of each
+
+
+def rows_of(e: Eqn, makers: Mapping[Any, Eqn], made: list[Eqn]) -> Rows | None:
+    """The array whose rows the updates of sums are, with an index for each, and their factors; None of
+    other updates. Joined parts are of one array, whose rows need no index if each part has all of them.
+    """
+    assert isinstance(e.op, SumsAt | SumsInOrder)
+    updates, maker = e.inputs[0], makers.get(e.inputs[0])
+    over = updates.type.shape[: updates.type.ndim - len(e.op.shape) + len(e.op.axes)]
+    joined = maker is not None and maker.op == Concatenate(0) and len(over) == 1
+    parts = maker.inputs if joined and maker is not None else (updates,)
+    found = [factored(a, len(over), makers) for a in parts]
+    (x, *named), _ = found[0]
+    alike = {(a[0], len(a), len(factors)) for a, factors in found}
+    real = x.type.dtype in (FLOAT32, FLOAT64, *HALF)
+    if len(alike) > 1 or not real or len(over) == updates.type.ndim or x.type.size >= FAR:
+        return None
+    whole = joined and found[0][1] and {a.type.shape for a in parts} == {x.type.shape}
+    if not named and not whole:
+        return None
+
+    def of_all(arrays: tuple[Atom, ...]) -> Atom:
+        whole = applied(made, Concatenate(0), *arrays) if joined else arrays[0]
+        return whole if len(over) == 1 else applied(made, Reshape((math.prod(over),)), whole)
+
+    index = map(of_all, zip(*(a[1:] for a, _ in found), strict=True))
+    factors = map(of_all, zip(*(each for _, each in found), strict=True))
+    return (x, *index), (*factors,)
+
+
+def factored(x: Atom, rank: int, makers: Mapping[Any, Eqn]) -> Rows:
+    """An array with indices along so many axes: that whose rows it is, and which, if these are named;
+    and the factors of each.
+    """
+    factors = tuple[Atom, ...]()
+    while (e := makers.get(x)) is not None and e.op is MUL:
+        pairs = zip(e.inputs, e.inputs[::-1], strict=True)
+        found = ((a, by) for a, b in pairs if (by := of_rows(b, rank, makers)) is not None)
+        a, by = next(found, (x, None))
+        if by is None:
+            break
+        x, factors = a, (by, *factors)
+    named = e is not None and e.op == Gather((0,)) and e.inputs[1].type.ndim == rank
+    return e.inputs if named and e is not None else (x,), factors
+
+
+def of_rows(x: Atom, rank: int, makers: Mapping[Any, Eqn]) -> Atom | None:
+    """What there is one of for each index, if all elements of its row are that."""
+    e = makers.get(x)
+    along = e is not None and isinstance(e.op, BroadcastInDim) and e.op.dims == (*range(rank),)
+    same = along and e is not None and e.inputs[0].type.shape == x.type.shape[:rank]
+    return e.inputs[0] if same and e is not None else None

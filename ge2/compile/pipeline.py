@@ -29,7 +29,7 @@ from ge2.ops.attention.ops import has_attention
 from ge2.ops.dot import DotGeneral
 from ge2.ops.graphs.associative import AssociativeScan, AssociativeScanSaving, kernels
 from ge2.ops.graphs.loops import ScanLoop
-from ge2.ops.index import Scatter, ScatterAdd, ScatterReduce, UpdateSlice
+from ge2.ops.index import Scatter, ScatterAdd, ScatterReduce, SumsInOrder, UpdateSlice
 from ge2.ops.reduce import CumSum
 from ge2.passes import TIDY
 from ge2.passes.context import NOTHING, Context, Pass, run
@@ -146,6 +146,24 @@ def shared_orders(graph: Graph, context: Context) -> Graph:
     from ge2.compile.rewrites.persistent import shared_orders
 
     return shared_orders(graph, context)
+
+
+def distinct_writes(graph: Graph, context: Context) -> Graph:
+    """Writes at indices that are all different look for no last one; a mask's go to the front."""
+    if not any(isinstance(e.op, Scatter) for e in graph.eqns):
+        return graph
+    from ge2.compile.rewrites.persistent import distinct_writes
+
+    return distinct_writes(graph, context)
+
+
+def made_where_summed(graph: Graph, context: Context) -> Graph:
+    """Rows at indices times weights are made by the sums at indices that read them."""
+    if not any(isinstance(e.op, SumsAt | SumsInOrder) for e in graph.eqns):
+        return graph
+    from ge2.compile.live_ranges import made_where_summed
+
+    return made_where_summed(graph, context)
 
 
 def rows_last(graph: Graph, context: Context) -> Graph:
@@ -265,10 +283,10 @@ PIPELINES: Final[dict[str, tuple[Pass, ...]]] = {
         fp8_products, unpadded_updates, written_windows, computed_once, same_axes, recompute, tiny_products,
         mirrored, short_sums, joined_products, shared_orders, roll, whole, stack, stack_all, products_outside,
         sums_after, deinterleave, scans_of_slices, slices_first, gated_products, join_scatters, sums_of_zeros,
-        repeated_updates, narrow_integers, products_to_sums, split_sums, parts_done, fuse, split_live_ranges,
-        contractions, indexed, drawn, resident, rolled_results, moves_inside, rows_inside, small_turned,
-        turned_columns, results_together, constants_late, reads_first, read_where_written, with_copies,
-        results_apart, views_first,
+        repeated_updates, distinct_writes, narrow_integers, made_where_summed, products_to_sums, split_sums,
+        parts_done, fuse, split_live_ranges, contractions, indexed, drawn, resident, rolled_results,
+        moves_inside, rows_inside, small_turned, turned_columns, results_together, constants_late, reads_first,
+        read_where_written, with_copies, results_apart, views_first,
     ),
 }
 
@@ -285,8 +303,8 @@ LIMITED: Final[dict[str, tuple[Pass, ...]]] = {
         sorted_reads, few_ranks, order_statistics, online_sums, narrow_operands, half_results, fp8_products,
         unpadded_updates, written_windows, tiny_products, mirrored, short_sums, shared_orders, whole, stack,
         deinterleave, scans_of_slices, slices_first, join_scatters, sums_of_zeros, repeated_updates,
-        products_to_sums, split_sums, parts_done, fuse, indexed, drawn, resident, rolled_results,
-        moves_inside, rows_inside, constants_late, reads_first, with_copies, views_first,
+        distinct_writes, made_where_summed, products_to_sums, split_sums, parts_done, fuse, indexed, drawn,
+        resident, rolled_results, moves_inside, rows_inside, constants_late, reads_first, with_copies, views_first,
     ),
 }
 # fmt: on

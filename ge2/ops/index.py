@@ -521,28 +521,41 @@ class UpdateOrder(Op):
 @record
 class SumsInOrder(Op):
     """The updates that meet at each place along `axes` of an array of a shape, added up, by their
-    order; `over`: the shape of the indices, of which that is.
+    order; `over`: the shape of the indices, of which that is. With `factors`, arrays at the end that
+    have a number for each update, or an index before, updates are rows of the first array times these:
+    those of the index, or one after another and again from the first.
     """
 
     axes: Dims
     shape: Dims
     over: Dims
+    factors: int = 0
     name = "sums_in_order"
     may_alias = False
+
+    def params(self) -> dict[str, Any]:
+        found = {"axes": self.axes, "over": self.over, "shape": self.shape}
+        return found | ({"factors": self.factors} if self.factors else {})
 
     @property
     def adding(self) -> ScatterAdd:
         return ScatterAdd(self.axes)
 
     def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:
-        updates, *_ = types
+        updates, _, _, *made = types
+        updates = updates.with_shape((*self.over, *updates.shape[1:])) if made else updates
         indices = [ArrayType(self.over, INT32)] * len(self.axes)
         return self.adding.infer(updates.with_shape(self.shape), updates, *indices)
 
     def reference(self, *arrays: Any) -> Any:
-        updates, order, places = arrays
+        updates, order, places, *made = arrays
         sizes = [self.shape[a] for a in self.axes]
         rest = [n for a, n in enumerate(self.shape) if a not in self.axes]
+        if made:
+            named = len(made) > self.factors
+            updates = np.take(updates, made[0] if named else np.arange(len(order)), 0, mode="wrap")
+        for by in made[len(made) - self.factors :]:
+            updates = updates * by.reshape(-1, *[1] * len(rest))
         rows = np.broadcast_to(updates, (*self.over, *rest)).reshape(-1, *rest)
         x = np.zeros(self.shape, updates.dtype)
         at = np.unravel_index(places, sizes)

@@ -235,3 +235,29 @@ class BitcastConvertType(Pointlike):
 
     def batch(self, xs: Values, axes: Axes, size: int) -> Batched:
         return (self(*xs),), axes
+
+
+@final
+@record
+class ToFront(Op):
+    """The elements of a vector that a mask chooses, one after another, then one number in place of each
+    other: (mask, x, rest). A target makes it of writes at the running sum of a mask.
+    """
+
+    name = "to_front"
+    may_alias = False
+
+    def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:
+        mask, x, rest = types
+        fits = mask.dtype == BOOL and mask.shape == x.shape and x.ndim == 1 and not rest.shape
+        if not fits or rest.dtype != x.dtype:
+            raise TypeRuleError(
+                f"{self.name} takes a mask, a vector of its shape and a number; got {mask}, {x}, {rest}"
+            )
+        return (x.with_shape(x.shape),)
+
+    def reference(self, *arrays: Any) -> Any:
+        mask, x, rest = arrays
+        y = np.full(x.shape, rest, x.dtype)
+        y[: np.count_nonzero(mask)] = x[mask]
+        return y

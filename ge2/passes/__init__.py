@@ -16,6 +16,7 @@ from ge2.ops.linalg.decompositions import Lu as Lu
 from ge2.ops.linalg.decompositions import LuSolve as LuSolve
 from ge2.ops.random import Draw as Draw
 from ge2.ops.reduce import ReduceDeviations, ReduceSumExp
+from ge2.ops.sort import ToFront as ToFront
 from ge2.passes.context import Context as Context
 from ge2.passes.context import Pass
 from ge2.passes.fold import counted, fold, forward_writes
@@ -42,6 +43,7 @@ LATER: dict[str, Callable[..., Op]] = {
     "sums_at": SumsAt,
     "sums_in_order": SumsInOrder,
     "update_order": UpdateOrder,
+    "to_front": ToFront,
     "lu": Lu,
     "lu_solve": LuSolve,
 }

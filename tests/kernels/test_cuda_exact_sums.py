@@ -18,6 +18,7 @@ from ge2.base.arrays import HALF
 from ge2.base.errors import CompilerTrouble
 from ge2.ir import ArrayType
 from ge2.ops.index import ScatterAdd
+from ge2.passes.indices import SumsAt
 from ge2.targets.cuda.emulator import EMULATED, ShimDevice
 from ge2.targets.cuda.limits import Limits
 from ge2.targets.cuda.load import place
@@ -96,6 +97,31 @@ def test_few_updates_of_a_place_have_the_bits_of_the_reference(kind: str, chip: 
     index = rng.permutation(300)[:200] - 150
     found = added(x, updates, index, chip=chip)
     assert found.tobytes() == ScatterAdd((0,)).reference(x, updates, index).tobytes()
+
+
+@by_both
+@pytest.mark.parametrize("kind", ["f4", "f8", "c8"])
+def test_zeros_that_a_mask_makes_add_nothing_to_zeros(kind: str, chip: Limits) -> None:
+    """Zeros of either sign, beside what is not finite, and at places that have nothing else."""
+    rng = np.random.default_rng(4)
+    updates = np.where(rng.random(900) < 0.3, rng.integers(-9, 9, 900) * 1.0, 0.0).astype(kind)
+    updates[:5], updates[5:40] = (np.nan, np.inf, -np.inf, np.inf, -0.0), -0.0
+    index = np.concatenate([np.arange(60), rng.integers(0, 300, 840)])
+    programs = Programs()
+    operands = [(programs.given(a), a) for a in (updates, index)]
+    programs.add(SumsAt((0,), (310,)), *operands)
+    found = results(programs, 0, 1, 2, chip=chip)[0]
+    np.testing.assert_array_equal(found, programs.wanted[0])
+    assert not np.signbit(found.real[np.isfinite(found) & (found == 0)]).any()
+
+
+@pytest.mark.parametrize("kind", ["i4", "u8"])
+def test_whole_zeros_need_no_atomic(kind: str, rng: np.random.Generator) -> None:
+    updates = np.where(rng.random(900) < 0.3, rng.integers(1, 9, 900), 0).astype(kind)
+    x, index = rng.integers(0, 9, 300).astype(kind), rng.integers(0, 300, 900)
+    np.testing.assert_array_equal(
+        added(x, updates, index), ScatterAdd((0,)).reference(x, updates, index)
+    )
 
 
 @by_both

@@ -1,5 +1,5 @@
 """Rewrites for a GPU: orders of sums at indices, loops that are one kernel, random bits where they
-are read, whole numbers in 32 bits.
+are read, whole numbers in 32 bits, writes at indices that are all different.
 """
 
 from __future__ import annotations
@@ -27,16 +27,19 @@ from ge2.ir import (
     Var,
     applied,
     makers_of,
+    renamed,
     without_dead_code,
 )
-from ge2.ops.elementwise import ConvertElementType
+from ge2.ops.elementwise import SUB, WHERE, ConvertElementType
+from ge2.ops.graphs import Makers
 from ge2.ops.graphs.loops import ScanLoop
 from ge2.ops.graphs.region import Region, Resident, readers_of
-from ge2.ops.index import Scatter, ScatterAdd, ScatterReduce, SumsInOrder, UpdateOrder
+from ge2.ops.index import Gather, Scatter, ScatterAdd, ScatterReduce, SumsInOrder, UpdateOrder
 from ge2.ops.pointlike import Pointlike
 from ge2.ops.random import Draw, RandomBits
 from ge2.ops.reduce import CumSum
-from ge2.ops.shape import BroadcastInDim, Reshape, Slice
+from ge2.ops.shape import BroadcastInDim, Iota, Reshape, Slice
+from ge2.ops.sort import ArgSort, ToFront
 from ge2.passes.context import NOTHING, Context
 from ge2.passes.indices import SumsAt, Wrap, in_order, is_zero, orientation
 from ge2.passes.loops import trim
@@ -107,9 +110,17 @@ def sums_by_places(graph: Graph) -> dict[Places, list[Eqn]]:
     return found
 
 
+def alone(eqn: Eqn) -> Eqn:
+    """Sums at indices of zeros, without these."""
+    if not isinstance(eqn.op, ScatterAdd):
+        return eqn
+    return replace(eqn, op=SumsAt(eqn.op.axes, eqn.outs[0].type.shape), inputs=eqn.inputs[1:])
+
+
 def places_of(eqn: Eqn) -> Places:
-    assert isinstance(eqn.op, ScatterAdd)
-    return eqn.inputs[2:], tuple(eqn.inputs[0].type.shape[a] for a in eqn.op.axes)
+    op = alone(eqn).op
+    assert isinstance(op, SumsAt)
+    return alone(eqn).inputs[1:], tuple(op.shape[a] for a in op.axes)
 
 
 def is_worth(sums: Sequence[Eqn], times: int, caps: Caps) -> bool:
@@ -120,26 +131,25 @@ def is_worth(sums: Sequence[Eqn], times: int, caps: Caps) -> bool:
     sizes = [a.type.size for a in eqn.inputs]
     if times < 2 or not min(sizes) or max(sizes) >= FAR or any(unwanted(f.name) for f in SUMS):
         return False
-    assert isinstance(eqn.op, ScatterAdd)
-    alone = replace(eqn, op=SumsAt(eqn.op.axes, eqn.inputs[0].type.shape), inputs=eqn.inputs[1:])
     order, last = ordered(eqn)
     each, once, then = (
         choose(Problem.of(e, "cuda", in_c_order), caps, prefs(), (family,)).candidates[0].seconds
-        for e, family in zip((alone, order, last), SUMS, strict=True)
+        for e, family in zip((alone(eqn), order, last), SUMS, strict=True)
     )
     return None not in (each, once, then) and times * each > once + times * then  # type: ignore[operator]
 
 
 def ordered(eqn: Eqn, order: Eqn | None = None) -> tuple[Eqn, Eqn]:
     """The order of the updates, and their sums in it."""
-    op, (x, updates, *indices) = eqn.op, eqn.inputs
-    assert isinstance(op, ScatterAdd)
+    eqn = alone(eqn)
+    op, (updates, *indices) = eqn.op, eqn.inputs
+    assert isinstance(op, SumsAt)
     if order is None:
         made = UpdateOrder(places_of(eqn)[1])
         outs = tuple(map(Var, made.infer(*(a.type for a in indices))))
         order = Eqn(made, tuple(indices), outs, eqn.source)
     over = next((a.type.shape for a in indices if a.type.shape), ())
-    then = SumsInOrder(op.axes, x.type.shape, over)
+    then = SumsInOrder(op.axes, op.shape, over)
     return order, replace(eqn, op=then, inputs=(updates, *order.outs))
 
 
@@ -485,16 +495,16 @@ def is_count(e: Eqn, makers: Mapping[Any, Eqn], least: int) -> bool:
     return n >= least and 0 < n * largest_of(e.inputs[0], makers) <= 1 << exact
 
 
-def number_of(x: Literal) -> Literal:
-    return Literal.of(np.int32(int(x.value.real)))
-
-
 def counted(e: Eqn, eqns: list[Eqn]) -> Eqn:
     """The same by sums of int32, which atomics add in any order."""
     assert isinstance(e.op, SumsAt)
     x, *indices = e.inputs
     made, zero = partial(applied, eqns, source=e.source), Literal.of(np.int32(0))
-    whole: Atom = made(ConvertElementType(INT32), x) if isinstance(x, Var) else number_of(x)
+    whole: Atom = (
+        made(ConvertElementType(INT32), x)
+        if isinstance(x, Var)
+        else Literal.of(np.int32(int(x.value.real)))
+    )
     zeros = made(BroadcastInDim(e.op.shape, ()), zero)
     total = made(ScatterAdd(e.op.axes), zeros, whole, *indices)
     return replace(e, op=ConvertElementType(e.outs[0].type.dtype), inputs=(total,))
@@ -514,3 +524,75 @@ def sizes_indexed(graph: Graph) -> dict[Atom, set[int]]:
             if isinstance(a, Var):
                 found.setdefault(a, set()).add(n)
     return found
+
+
+# -------- Writes at indices that are all different need not look for the last of each place; and writes
+# of what a mask chooses to the places that its running sum counts are its elements, moved to the front.
+# y = scatter x u (argsort v) -> y = scatter[unique=True] x u (argsort v)
+# y = (scatter (broadcast r) u (where m (cumsum m - 1) n))[:n] -> y = to_front m u r
+
+
+def distinct_writes(graph: Graph, context: Context = NOTHING) -> Graph:
+    """The graph whose writes at indices that are known to be different say so."""
+    makers, readers, instead = makers_of(graph), readers_of(graph), dict[Any, Atom]()
+    eqns = list[Eqn]()
+    for e in graph.eqns:
+        if isinstance(e.op, Scatter) and not e.op.window and not e.op.unique:
+            x, parts = e.inputs[0].type, readers.get(e.outs[0], [])
+            kept = e.outs[0] in graph.outputs or not all(isinstance(r.op, Slice) for r in parts)
+            front = None if kept else moved_to_front(e, parts, makers, eqns)
+            if front is not None:
+                instead |= {r.outs[0]: front for r in parts if r.outs[0].type == front.type}
+                instead[e.outs[0]] = front
+                continue
+            sizes = [x.shape[a] for a in e.op.axes]
+            distinct = len(sizes) == 1 and 0 < below(e.inputs[2], makers) <= sizes[0]
+            e = replace(e, op=replace(e.op, unique=distinct))
+        eqns.append(renamed(instead, e))
+    outputs = tuple(instead.get(a, a) for a in graph.outputs)
+    return without_dead_code(replace(graph, eqns=tuple(eqns), outputs=outputs))
+
+
+def below(x: Atom, makers: Makers) -> int:
+    """A number that the elements of a vector are below, none of which is negative, if it is known that
+    they are all different; else 0.
+    """
+    e = makers.get(x)
+    if e is None or x.type.ndim != 1 or x.type.dtype.itemsize < INT32.itemsize:
+        return 0
+    if isinstance(e.op, ArgSort | Iota):
+        return x.type.size
+    named = isinstance(e.op, Gather) and 0 < below(e.inputs[1], makers) <= e.inputs[0].type.size
+    passed = named or isinstance(e.op, ConvertElementType | Slice)
+    return below(e.inputs[0], makers) if passed else 0
+
+
+def moved_to_front(e: Eqn, parts: Sequence[Eqn], makers: Makers, eqns: list[Eqn]) -> Atom | None:
+    """What a mask chooses of the updates of a vector, if its running sum says where they go, and others
+    go behind all parts that are read, into one number repeated; None of other writes.
+    """
+    (u, index), number = e.inputs[1:3], makers.get(e.inputs[0])
+    at = makers.get(as_counted(index, makers))
+    if at is None or at.op is not WHERE or number is None or len(e.outs[0].type.shape) != 1:
+        return None
+    mask, place, behind = at.inputs
+    less = makers.get(as_counted(place, makers))
+    by = less.inputs[1] if less is not None and less.op is SUB else mask
+    total = makers.get(as_counted(less.inputs[0], makers)) if isinstance(by, Literal) else None  # type: ignore[union-attr]
+    if total is None or total.op != CumSum(0) or by.value != 1 or not isinstance(behind, Literal):  # type: ignore[union-attr]
+        return None
+    read, same = max((r.op.stop[0] for r in parts), default=FAR), u.type.shape == mask.type.shape  # type: ignore[attr-defined]
+    far = read <= u.type.size <= int(behind.value.real) < FAR
+    constant = isinstance(number.op, BroadcastInDim) and not number.inputs[0].type.shape
+    if as_counted(total.inputs[0], makers) is not mask or not (far and same and constant):
+        return None
+    return applied(eqns, ToFront(), mask, u, *number.inputs, source=e.source)
+
+
+def as_counted(x: Atom, makers: Makers) -> Atom:
+    """Whole numbers before they were made those of a type of 32 bits or more."""
+    e = makers.get(x)
+    if e is None or not isinstance(e.op, ConvertElementType) or x.type.dtype.kind not in "iu":
+        return x
+    wide = x.type.dtype.itemsize >= INT32.itemsize and e.inputs[0].type.dtype.kind in "bi"
+    return as_counted(e.inputs[0], makers) if wide else x

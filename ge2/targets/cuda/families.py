@@ -36,6 +36,7 @@ from ge2.targets.cuda.kernels.moves import (
     CudaConcatenate,
     CudaFold,
     CudaPad,
+    CudaToFront,
     CudaUpdateSlice,
 )
 from ge2.targets.cuda.kernels.products import (
@@ -69,7 +70,7 @@ FAMILIES: Catalog = (
     CudaRegion(), CudaCopy(), CudaConstant(), CudaGather(), CudaIndex(), CudaScatter(),
     CudaScatterReduce(), CudaRowSums(), CudaSumsAt(), CudaUpdateOrder(), CudaSumsInOrder(),
     CudaConcatenate(), CudaPad(),
-    CudaUpdateSlice(), CudaBits(), CudaFold(),
+    CudaUpdateSlice(), CudaBits(), CudaFold(), CudaToFront(),
     CudaScan(), CudaPrefixes(), CudaSort(), CudaTop(), CudaSolve(), Cufft(), CudaOwn(), CudaResident(),
     CudaSmallContraction(),
     GemmWgmmaRegion(), GemmWgmmaRegionOfCopies(), BlasEpilogue(), GemmMmaRegion(), GemmWgmmaPair(),

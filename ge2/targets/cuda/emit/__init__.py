@@ -335,6 +335,7 @@ PARTS = {
     "ge2_digit": "order",
     "ge2_windows_end": "order",
     "ge2_unnamed": "order",
+    "ge2_front_": "order",
     "ge2_random_some": "draw",
     "ge2_scan_": "scan",
     "ge2_prefix_": "prefixes",

@@ -36,6 +36,7 @@ from ge2.ops.reduce import kept
 from ge2.passes.take_to_mask import Index
 from ge2.targets.cuda.device import Caps
 from ge2.targets.cuda.emit import CudaKernel, Fixed
+from ge2.targets.cuda.emit.region import unrolled
 from ge2.targets.cuda.emit.special_reductions import Kernels
 from ge2.targets.cuda.emit.words import HELD, STORED, SUFFIX, expression
 from ge2.targets.cuda.kernels import Cuda, Operands, copying, filling
@@ -76,14 +77,9 @@ class Rows:
     """
 
     def __init__(
-        self,
-        op: Indexed,
-        x: ArrayType,
-        indices: Sequence[ArrayType],
-        ins: Operands,
-        of: tuple[Operand, Operand],
-        chip: Chip,
-    ) -> None:
+        self, op: Indexed, x: ArrayType, indices: Sequence[ArrayType], ins: Operands,
+        of: tuple[Operand, Operand], chip: Chip,
+    ) -> None:  # fmt: skip
         self.block = chip.tuning.elements.block
         self.op, self.x, self.indices, self.ins, (self.of_x, self.of_y) = op, x, indices, ins, of
         others, shape = kept(op.axes, x.ndim), index_dims(indices)
@@ -396,6 +392,7 @@ class Summing:
     clear: tuple[Text, ...] = ()
     some: str = ""  # the type of what is read of an update
     reads: tuple[Text, ...] = ()
+    factors: tuple[str, ...] = ()  # arrays of what updates are multiplied by as they are added
 
 
 @final
@@ -514,10 +511,13 @@ class CudaScatter(CudaWriting):
 
     def ways(self, writes: Writes) -> tuple[Variant, ...]:
         count = writes.rows.count
+        assert isinstance(writes.op, Scatter)
         several = "" if count == 1 else f"there are {count} updates"
+        alike = "" if writes.op.unique else "indices may name a place twice"
         many = "" if writes.few else f"{count} updates are not compared each with all others"
         return (
             Variant("the only update", lambda w: w.moved(w.rows.grid()), several),
+            Variant("the only one of each place", lambda w: w.moved(w.rows.grid()), alike),
             Variant("each that finds no later one", self.compared, many),
             Variant("the last of each place", self.found),
         )
@@ -572,17 +572,20 @@ FLOATS = {
 CALLS = {ScatterAdd: "atomicAdd", ScatterMax: "atomicMax", ScatterMin: "atomicMin"}
 
 
-def taken_in(op: ScatterReduce, dtype: np.dtype, to: str, update: str) -> str:
-    """The statement that takes an update in where it belongs."""
+def taken_in(op: ScatterReduce, dtype: np.dtype, to: str, update: str, pack: int) -> list[Text]:
+    """The statements that take in an update, or PACK neighbours of a row, where they belong."""
+    v, largest = " + v" if pack > 1 else "", str(isinstance(op, ScatterMax)).lower()
     if dtype in FLOATS:
         signed, word, bits, infinity = FLOATS[dtype]
-        largest = "true" if isinstance(op, ScatterMax) else "false"
-        name = f"ge2_extreme<{largest}, {signed}, {word}>"
-        return f"{name}(({word} *)&{to}, {bits}({update}), {infinity});"
-    # sums of signed numbers wrap as unsigned ones
-    signs = dtype.kind == "i" and not isinstance(op, ScatterAdd)
-    word = ATOMIC[dtype].removeprefix("unsigned ") if signs else ATOMIC[dtype]
-    return f"{CALLS[type(op)]}(({word} *)&{to}, ({word}){update});"
+        at = f"({word} *)(x + {to})"
+        given = f"{at}{v}, {bits}({update}), {infinity}, there.at[{'v' if v else 0}]"
+        code = f"ge2_extreme<{largest}, {signed}, {word}>({given});"
+        lines = [Text(f"const auto there = ge2_extremes_at<{'PACK' if v else 1}>({at});")]
+    else:  # sums of signed numbers wrap as unsigned ones
+        signs, lines = dtype.kind == "i" and not isinstance(op, ScatterAdd), []
+        word = ATOMIC[dtype].removeprefix("unsigned ") if signs else ATOMIC[dtype]
+        code = f"{CALLS[type(op)]}(({word} *)(x + {to}{v}), ({word}){update});"
+    return [*lines, unrolled("v", "PACK", [Text(code)]) if v else Text(code)]
 
 
 def many_extremes(writes: Writes) -> bool:

@@ -290,11 +290,12 @@ class ExactSums(Cells):
         self.writes.add(grid, kind, view, rows.count * rows.length, f"{kind} of each element")
 
     def of_each(self, line: str) -> list[Text]:
-        """A statement for each part of an update."""
-        return [
-            Text(line.format(cell=self.numbered("cell", n), x=f"update{part}"))
-            for n, part in enumerate(self.parts)
-        ]
+        """A statement for each part of an update; zeros, as masks make them, add nothing to zeros."""
+        found = list[Text]()
+        for n, x in enumerate(f"update{part}" for part in self.parts):
+            code = line.format(cell=self.numbered("cell", n), x=x)
+            found.append(guard(f"{x} != 0", code) if self.fresh else Text(code))
+        return found
 
     def fixed(self, grid: Grid) -> str:
         grid.fixed.append(Fixed("FOLDS", self.folds, "parts that an update is cut into"))

@@ -1,4 +1,4 @@
-"""Kernels of a thread an element: moves, joins, pads, random bits."""
+"""Kernels of a thread an element: moves, joins, pads, random bits; and of what a mask chooses."""
 
 from __future__ import annotations
 
@@ -10,21 +10,23 @@ from typing import Any, final
 
 import numpy as np
 
-from ge2.base.arrays import HALF
+from ge2.base.arrays import BOOL, HALF
 from ge2.base.record import record
 from ge2.choice.problem import Problem, Variant, described
 from ge2.codegen.axes import strides_of
 from ge2.codegen.layout import Moved, copied_around, inside, joined, merged, zeros_around
-from ge2.codegen.text import Operand, Parameters, Text
+from ge2.codegen.text import Operand, Parameters, Text, whole
 from ge2.ir import ArrayType, Dims
+from ge2.ops.elementwise import MUL
 from ge2.ops.index import UpdateSlice
 from ge2.ops.random import RandomBits, RandomFold
 from ge2.ops.shape import Concatenate, Pad
+from ge2.ops.sort import ToFront
 from ge2.targets.cuda.device import Caps
 from ge2.targets.cuda.emit import CudaKernel, Fixed
 from ge2.targets.cuda.emit.special_reductions import Kernels
 from ge2.targets.cuda.emit.split_region import regional
-from ge2.targets.cuda.emit.words import FAR, HELD, STORED, SUFFIX, WIDEST
+from ge2.targets.cuda.emit.words import FAR, HELD, STORED, SUFFIX, WIDEST, expression, widened
 from ge2.targets.cuda.kernels import Cuda, CudaWays, Operands, copying, filling
 from ge2.targets.cuda.limits import Chip
 from ge2.targets.cuda.tuning import Joins
@@ -33,6 +35,11 @@ from ge2.targets.cuda.tuning import Joins
 # it needs.
 
 
+FRONT = (
+    1 << 12,
+    8,
+    256,
+)  # elements of a block of order.cuh at a time, blocks a multiprocessor, threads
 ROOM = 1 << 12  # elements beyond the last that a place may come to before it is found to be there
 OVER, ALONG = "ijlmoq", "uzac"  # letters of axes of indices, and of those along a row
 
@@ -125,6 +132,11 @@ class Grid(Parameters):
 
     # -- places
 
+    def step(self, name: str, vector: Operand) -> str:
+        """The distance of elements."""
+        (step,) = vector.strides
+        return "1" if step == 1 else self.size(f"{name}_step", step)
+
     def element(self, name: str, operand: Operand, dtype: np.dtype, place: str) -> str:
         """An element of an array as it is stored; a number, where that stands in its place."""
         self.array(name, operand, dtype)
@@ -182,6 +194,44 @@ def added(*terms: str) -> str:
     'at + i'
     """
     return " + ".join(t for t in terms if t != "0") or "0"
+
+
+@final
+@record
+class MadeRows:
+    """Updates that are made where they are summed: number n is the row of an array that its index
+    names, or row n of the array repeated, times its element of each of the factors.
+    """
+
+    rows: int  # of the array
+    index: tuple[ArrayType, Operand] | None
+    factors: tuple[tuple[ArrayType, Operand], ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(f"by{n}" for n in range(len(self.factors)))
+
+    def read(self, grid: Grid, row: str) -> list[Text]:
+        """Statements: which `row` update number order[k] is of, and its factors."""
+
+        def element(name: str, dtype: np.dtype, operand: Operand) -> str:
+            return f"{grid.array(name, operand, dtype)}[{grid.place(name, ['update'], operand.strides)}]"
+
+        at = f"update % {grid.size('rows', self.rows)}"
+        if self.index is not None:
+            dtype, named = self.index[0].dtype, element("index", self.index[0].dtype, self.index[1])
+            at = f"({grid.whole})ge2_index_{SUFFIX[dtype]}({named}, {grid.size('rows', self.rows)})"
+        lines = [f"const {grid.whole} update = order[k];", f"const {grid.whole} {row} = {at};"]
+        for name, (t, operand) in zip(self.names, self.factors, strict=True):
+            factor = element(f"all_{name}", t.dtype, operand)
+            lines.append(f"{name}[b] = {widened(t.dtype, factor) if t.dtype in HALF else factor};")
+        return [Text(line) for line in lines]
+
+    def times(self, update: str, held: np.dtype) -> str:
+        """An update, from its row."""
+        for name in self.names:
+            update = expression(MUL.lowering.expression, [update, f"{name}[b]"], held, held)
+        return update
 
 
 # -------- Joining, padding and updating arrays in CUDA: every part is written where it belongs, and
@@ -418,6 +468,37 @@ class CudaUpdateSlice(Cuda):
         to = outs[0].part(op.start, op.step)
         then = copying(u, u, ins[1], to, chip).kernels if u.size and not there else ()
         return Kernels((*first, *then))
+
+
+@final
+class CudaToFront(Cuda):
+    name = "elements moved to the front in CUDA"
+    ops = (ToFront,)
+
+    def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Kernels:
+        ((mask, x, rest), (y,)), t = problem.arrays, problem.inputs[1]
+        least, blocks, block = FRONT
+        tile = -(-t.size // (least * blocks * caps.chip.multiprocessors)) * least
+        wide, blocks = far((t.size,), (t.shape, x.strides)), -(-t.size // tile) if tile else 0
+        number, kernels = np.dtype(np.int64 if wide else np.int32), list[CudaKernel]()
+        counts, title = whole("temp", 0, (blocks,)), described(problem)
+        for first in (True, False) if blocks else ():
+            grid = Grid(wide, block)
+            grid.array("mask", mask, BOOL)
+            (grid.result if first else grid.array)("counts", counts, number)
+            of = [f"mask, {grid.step('mask', mask)}"]
+            if not first:
+                some = grid.element("rest", rest, t.dtype, "0")
+                of.append(f"{grid.array('x', x, t.dtype)}, {grid.step('x', x)}, {some}")
+            of += [grid.size("n", t.size), grid.size("tile", tile), "counts"]
+            of += [] if first else [grid.result("y", y, t.dtype)]
+            name = "counts" if first else f"moves<{STORED[t.dtype]}>"
+            line = Text(f"ge2_front_{name}({', '.join(of)});")
+            kind, what = (
+                ("front count", f"{title}\nhow many of a block") if first else ("front move", title)
+            )
+            kernels.append(grid.kernel(kind, what, (line,), blocks * block))
+        return Kernels(tuple(kernels), (blocks * number.itemsize,))
 
 
 # -------- Random bits and new keys in CUDA: a thread makes a block of 16 bytes of a stream,

@@ -10,7 +10,7 @@ from ge2.base.arrays import HALF, accumulator
 from ge2.choice.problem import Problem, Variant
 from ge2.codegen.axes import strides_of
 from ge2.codegen.layout import merged
-from ge2.codegen.text import Operand, Text, whole
+from ge2.codegen.text import Operand, Text, guard, whole
 from ge2.ir import ArrayType, Op
 from ge2.ops.index import ScatterAdd, ScatterReduce, SumsInOrder, UpdateOrder
 from ge2.passes.indices import SumsAt
@@ -38,8 +38,8 @@ from ge2.targets.cuda.kernels.gather import (
     writes_of,
 )
 from ge2.targets.cuda.kernels.index_sums import BlockSums, ExactSums, LaneSums, unserved
-from ge2.targets.cuda.kernels.moves import Elements, Grid, added, lettered
-from ge2.targets.cuda.kernels.sort import Pair, TileOrder, turns_of
+from ge2.targets.cuda.kernels.moves import Elements, Grid, MadeRows, added, lettered
+from ge2.targets.cuda.kernels.sort import Pair, TileOrder, placed_in_tiles, turns_of
 from ge2.targets.cuda.limits import Chip
 
 # -------- Sums at indices in CUDA, with one order: that of the indices, and of windows of many;
@@ -59,6 +59,8 @@ class Sums:
     """The kernels that put updates in the order of their places, and add up those of each place;
     `fresh`: nothing is there before. `to`: where the order is wanted.
     """
+
+    made: MadeRows | None = None  # what updates are made of, where they are no array
 
     def __init__(self, writes: Writes, fresh: bool = False, to: Pair | None = None) -> None:
         assert isinstance(writes.op, ScatterReduce)
@@ -98,6 +100,7 @@ class Sums:
             self.held, place=place, neutral=self.assigned(f"sum{self.of}", neutral),
             part=self.assigned(part, f"sum{self.of}"), head=self.assigned(head, f"sum{self.of}"),
             clear=cleared, some=read_type(self.dtype, self.pack), reads=self.reads(grid),
+            factors=self.made.names if self.made else (),
         )  # fmt: skip
         what = f"sums of updates of one place, {self.tuning.window} of them one after another"
         threads = (windows + chunks) * rows.length // self.pack
@@ -126,8 +129,9 @@ class Sums:
         bits = max((self.rows.places - 1).bit_length(), 1)
         if self.count <= self.tuning.in_tiles:
             return TileOrder(self.writes, self.pairs(turns_of(bits, self.rows.far))).run()
-        found, tiles = self.places(), -(-self.count // self.tile)
+        tiles, run = -(-self.count // self.tile), self.tile // BLOCK
         scratch = self.temp(tiles << DIGIT), self.temp(1 << DIGIT)
+        found = placed_in_tiles(self.writes, BLOCK, run, scratch[0])
         numbers, pairs = None, self.pairs(-(-bits // DIGIT))
         for turn, shift in enumerate(range(0, bits, DIGIT)):
             self.by_digit((numbers, found), pairs[turn % 2], scratch, shift)
@@ -182,21 +186,19 @@ class Sums:
         the first, numbers count.
         """
         tiles, given = -(-self.count // self.tile), {"places": of[1]}
-        sizes = {"n": self.count, "shift": shift, "tile": self.tile}
+        sizes, run, numbers = {"n": self.count, "shift": shift}, self.tile // BLOCK, of[0]
         what = f"the updates in the order of bits {shift} to {shift + DIGIT - 1} of their places"
-        line, numbers = "ge2_digit_counts(places, n, shift, tile, counts);", of[0]
-        self.call("digit count", line, given, {"counts": scratch[0]}, sizes, tiles * BLOCK, what)
+        place, to_counts = "[&](auto k) { return places[k]; }", {"counts": scratch[0]}
+        line = f"ge2_digit_counts<{run}>({place}, ({self.rows.grid().whole} *)0, n, shift, counts);"
+        if numbers is not None:  # else they were counted as they were made
+            self.call("digit count", line, given, to_counts, sizes, tiles * BLOCK, what)
         line = "ge2_digit_starts(counts, totals, tiles);"
         made = dict(zip(("counts", "totals"), scratch, strict=True))
         self.call("digit start", line, {}, made, {"tiles": tiles}, BLOCK << DIGIT, what)
         given |= {} if numbers is None else {"numbers": numbers}
         moved = "numbers" if numbers is not None else f"({self.rows.grid().whole} *)0"
-        run = self.tile // BLOCK
         line = f"ge2_digit_moves<{run}>(places, {moved}, n, shift, counts, totals, order, sorted);"
-        target, sizes = (
-            dict(zip(("order", "sorted"), to, strict=True)),
-            {"n": self.count, "shift": shift},
-        )
+        target = dict(zip(("order", "sorted"), to, strict=True))
         self.call("digit move", line, given | made, target, sizes, tiles * BLOCK, what)
 
     def call(
@@ -327,12 +329,15 @@ class Sums:
             read = grid.element("updates", rows.of_y, self.dtype, place)
         else:
             read = f"ge2_read<PACK, PACK>(updates + {place})"
-        return (*grid.split("order[k]", rows.i, extents), Text(f"ahead[b] = {read};"))
+        split = grid.split("order[k]", rows.i, extents)
+        found = self.made.read(grid, rows.i[0]) if self.made else split
+        return *found, Text(f"ahead[b] = {read};")
 
     def adds(self) -> tuple[Text, ...]:
         """Adds an update that was read."""
-        of = ".at[v]" if self.pack > 1 else ""
-        return (self.added(loaded(f"ahead[b]{of}", self.dtype)),)
+        update = loaded(f"ahead[b]{'.at[v]' if self.pack > 1 else ''}", self.dtype)
+        held = accumulator(self.dtype)
+        return (self.added(self.made.times(update, held) if self.made else update),)
 
     def place(self, grid: Grid, letters: Sequence[str]) -> str:
         """Where the update at those places along the axes of the indices lies."""
@@ -457,17 +462,24 @@ class CudaScatterReduce(CudaWriting):
         """
         op, rows, grid, dtype = writes.op, writes.rows, writes.rows.grid(), writes.dtype
         assert isinstance(op, ScatterReduce)
-        update = grid.element("updates", rows.of_y, dtype, rows.in_y(grid, "updates"))
-        spread, indices = rows.threads(grid, 1), rows.wrapped(grid)
+        pack = 1 if rows.count == 1 or rows.of_y.value else rows.pack
+        place = rows.in_y(grid, "updates")
+        update = grid.element("updates", rows.of_y, dtype, place)
+        spread, lines = rows.threads(grid, pack), rows.wrapped(grid)
         grid.result("x", rows.of_x, dtype)
-        to = f"x[{rows.in_x(grid)}]"
+        to = rows.in_x(grid)
+        if pack > 1:
+            lines.append(Text(f"const auto some = ge2_read<PACK, PACK>(updates + {place});"))
+            update = "some.at[v]"
         if rows.count == 1:
-            total = merge(op, loaded(to, dtype), loaded(update, dtype), dtype)
-            line = f"{to} = {stored(total, dtype)};"
+            total = merge(op, loaded(f"x[{to}]", dtype), loaded(update, dtype), dtype)
+            lines.append(Text(f"x[{to}] = {stored(total, dtype)};"))
         else:
-            line = taken_in(op, dtype, to, update)
-        view = Elements(spread, (*indices, Text(line)))
-        writes.add(grid, op.name, view, rows.count * rows.length)
+            found, array = taken_in(op, dtype, to, update, pack), not rows.of_y.value
+            zeros = array and pack == 1 and isinstance(op, ScatterAdd)  # which change nothing
+            lines += [guard(update, found)] if zeros else found
+        view = Elements(spread, tuple(lines))
+        writes.add(grid, op.name, view, rows.count * rows.length // pack)
 
 
 @final
@@ -575,9 +587,13 @@ class CudaSumsInOrder(Cuda):
         return Rows(op.adding, x, indices, ins, lie, chip)
 
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Kernels:
-        rows, (_, order, places) = self.rows(problem, caps.chip), problem.arrays[0]
+        rows, (_, order, places, *made) = self.rows(problem, caps.chip), problem.arrays[0]
         if not rows.count * rows.length:
             return filling(rows.x, None, rows.of_x, caps.chip)
         writes = Writes(problem, rows, problem.inputs[0], caps.chip)
-        Sums(writes, fresh=True).summed(order, places)
+        sums, (table, _, _, *of) = Sums(writes, fresh=True), problem.inputs
+        if of:
+            given, n = list(zip(of, made, strict=True)), len(of) - problem.op.factors  # type: ignore[attr-defined]
+            sums.made = MadeRows(table.shape[0], given[0] if n else None, tuple(given[n:]))
+        sums.summed(order, places)
         return writes.done()

@@ -559,6 +559,24 @@ class TileOrder:
         self.writes.add(grid, "digit move", (line,), self.tiles * ORDERING, what)
 
 
+def placed_in_tiles(writes: Writes, block: int, run: int, counts: Operand) -> Operand:
+    """Where each update goes; its kernel also counts the lowest digits in each tile of `run` updates of
+    each thread of a block.
+    """
+    rows, grid = writes.rows, Grid(writes.rows.far, block)
+    found = writes.temp(rows.count, writes.number)
+    split = grid.split("p", rows.i, grid.sizes(rows.i, rows.over))
+    body = (*split, *rows.wrapped(grid), Text(f"return {rows.place(grid)};"))
+    grid.result("places", found, writes.number)
+    grid.result("counts", counts, writes.number)
+    n, whole = grid.size("n", rows.count), grid.whole
+    place = Text(f"const auto place = [&]({whole} p)", body=body, end=";")
+    count = Text(f"ge2_digit_counts<{run}>(place, places, {n}, ({whole})0, counts);")
+    what, threads = "where each update goes, and the lowest digits", -(-rows.count // run)
+    writes.add(grid, "placing", (place, count), threads, what)
+    return found
+
+
 def turns_of(bits: int, far: bool) -> int:
     """The digits of numbers of so many bits; of those of 64 shared memory has room for fewer counts."""
     return -(-bits // (WIDEST_DIGIT - far))

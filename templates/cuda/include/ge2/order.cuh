@@ -32,16 +32,28 @@ GE2_FN void ge2_rank(const N *places, N n, N *order, N *sorted) {
 
 GE2_FN int ge2_digit(int64_t place, int64_t shift) { return (int)(place >> shift) & (GE2_DIGITS - 1); }
 
-/* Order by one digit after another, the lowest first; each is three kernels. First: how often each digit is in
- * each tile of so many, one after another. */
-template <class N>
-GE2_FN void ge2_digit_counts(const N *places, N n, N shift, N tile, N *counts) {
+/* Order by one digit after another, the lowest first; each is three kernels. First: how often each digit is in each tile,
+ * of which a block has one, and a thread RUN places, on their way at once. `place` reads that of a number, or finds it for
+ * `places`, if that is not null. */
+template <int RUN, class N, class F>
+GE2_FN void ge2_digit_counts(F place, N *places, N n, N shift, N *counts) {
     __shared__ int found[GE2_DIGITS];
     found[threadIdx.x] = 0;
     __syncthreads();
-    const N first = (N)blockIdx.x * tile;
-    for (int k = threadIdx.x; k < tile && first + k < n; k += GE2_ORDERING)
-        atomicAdd(&found[ge2_digit(places[first + k], shift)], 1);
+    const N own = (N)blockIdx.x * GE2_ORDERING * RUN + threadIdx.x;
+    N at[RUN];
+    #pragma unroll
+    for (int r = 0; r < RUN; r++) {
+        const N k = own + r * GE2_ORDERING;
+        at[r] = k < n ? place(k) : 0;
+    }
+    #pragma unroll
+    for (int r = 0; r < RUN; r++) {
+        const N k = own + r * GE2_ORDERING;
+        if (k >= n) continue;
+        if (places) places[k] = at[r];
+        atomicAdd(&found[ge2_digit(at[r], shift)], 1);
+    }
     __syncthreads();
     counts[(N)threadIdx.x * gridDim.x + blockIdx.x] = found[threadIdx.x];
 }
@@ -229,6 +241,75 @@ GE2_FN void ge2_unnamed(const N *sorted, N n, N first, N end, F something) {
             next = beyond;
         } else
             something(place);
+    }
+}
+
+/* What a mask chooses is moved to the front in its order, by two kernels, whose blocks have `tile` elements each, a multiple of
+ * GE2_FRONT. First: how many each block has of them. */
+enum { GE2_FRONT_EACH = 16, GE2_FRONT = GE2_ORDERING * GE2_FRONT_EACH };
+
+template <class M, class A, class N>
+GE2_FN void ge2_front_counts(const M *mask, A mask_step, N n, N tile, N *counts) {
+    const N first = (N)blockIdx.x * tile, end = n - first < tile ? n : first + tile;
+    N found = 0;
+    #pragma unroll 8
+    for (N k = first + threadIdx.x; k < end; k += GE2_ORDERING) found += mask[k * mask_step] != 0;
+    const N all = ge2_block_scan<GE2_ORDERING>(found, [](N a, N b) { return a + b; });
+    if (threadIdx.x == GE2_ORDERING - 1) counts[blockIdx.x] = all;
+}
+
+/* Second: each element that is chosen goes behind those before it, and for each that is not the end has one `rest` more. A
+ * warp has rows of 32 elements, so that its lanes write side by side. */
+template <class T, class M, class A, class B, class N>
+GE2_FN void ge2_front_moves(
+    const M *mask, A mask_step, const T *x, B x_step, T rest, N n, N tile, const N *counts, T *y
+) {
+    constexpr int WARPS = GE2_ORDERING / 32, EACH = GE2_FRONT_EACH;
+    __shared__ N start;
+    __shared__ int of_warp[WARPS];
+    const int t = threadIdx.x, warp = t / 32;
+    const unsigned lower = (1u << t % 32) - 1;
+    N before = 0;
+    for (N b = t; b < (N)blockIdx.x; b += GE2_ORDERING) before += counts[b];
+    before = ge2_block_scan<GE2_ORDERING>(before, [](N a, N b) { return a + b; });
+    if (t == GE2_ORDERING - 1) start = before;
+    __syncthreads();
+    before = start;
+    const N first = (N)blockIdx.x * tile, end = n - first < tile ? n : first + tile;
+    for (N chunk = first; chunk < end; chunk += GE2_FRONT) {
+        const N own = chunk + warp * 32 * EACH + t % 32;
+        unsigned chosen[EACH];
+        T value[EACH];
+        int count = 0;
+        #pragma unroll
+        for (int r = 0; r < EACH; r++) {
+            const N k = own + 32 * r;
+            chosen[r] = k < end && mask[k * mask_step];
+        }
+        #pragma unroll
+        for (int r = 0; r < EACH; r++) {
+            if (chosen[r]) value[r] = x[(own + 32 * r) * x_step];
+            else value[r] = rest;
+        }
+        #pragma unroll
+        for (int r = 0; r < EACH; r++) {
+            chosen[r] = __ballot_sync(GE2_EVERY_LANE, chosen[r] != 0);
+            count += __popc(chosen[r]);
+        }
+        if (t % 32 == 0) of_warp[warp] = count;
+        __syncthreads();
+        N mine = before;
+        for (int w = 0; w < WARPS; w++) {
+            if (w < warp) mine += of_warp[w];
+            before += of_warp[w];
+        }
+        #pragma unroll
+        for (int r = 0; r < EACH; r++) {
+            const N k = own + 32 * r, at = mine + __popc(chosen[r] & lower);
+            if (k < end) y[chosen[r] & (lower + 1) ? at : n - 1 - (k - at)] = value[r];
+            mine += __popc(chosen[r]);
+        }
+        __syncthreads(); /* the counts were read */
     }
 }
 
