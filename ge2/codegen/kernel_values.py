@@ -139,7 +139,7 @@ class Nests:
     """Sizes by which the loops over a space are ordered, nested and tiled."""
 
     lanes: int = 32  # columns that are reduced together where the rows are reduced
-    panel: int = 512  # the same where nothing else must stay in cache
+    panel: int = 1024  # the same where nothing else must stay in cache
     cache: int = 1 << 18  # bytes of a panel: a part of the second-level cache of a core
     wide: int = 4096  # the fewest columns by which threads share sums over rows
     tile: int = 32  # elements along each side of a tile, where arrays are transposed to each other
