@@ -8,9 +8,9 @@ from dataclasses import replace
 from functools import lru_cache
 
 from ge2.base.arrays import FLOAT32
-from ge2.codegen.axes import Loop, Work, nest
+from ge2.codegen.axes import Loop, Work
 from ge2.codegen.kernel_values import Held, Ranges, Tiling, Values
-from ge2.codegen.layout import Home, homes, is_small_copy
+from ge2.codegen.layout import Home, homes, is_small_copy, nest
 from ge2.codegen.text import (
     ALONE,
     Argument,
