@@ -246,7 +246,8 @@ class Axes:
         places = any(isinstance(w.op, Gather) for w in works)
         if a in folded or not costly or (self.lane != b and not places):
             return
-        if self.sizes[a] < tuning.lanes or self.sizes[b] > tuning.lanes:
+        some = a == min(self.sizes) or self.sizes[a] >= tuning.lanes  # a batch may have any rows
+        if not some or self.sizes[b] > tuning.lanes:
             return
         self.lane, self.blocks[a] = (
             b,

@@ -318,10 +318,9 @@ class Writer(Statements):
         after: list[Text] = []
         for w in filter(apart, local):
             assert w.y is not None
-            name, state = f"{label(w.y.name)}_nan", self.state_at(w)
-            self.nans[w] = name
+            name = self.nans[w] = f"{label(w.y.name)}_nan"
             before.append(Text(f"int {name} = 0;"))
-            after.append(guard(name, f"{state} = {number(math.nan, w.xs[0].dtype)};"))
+            after.append(guard(name, f"{self.state_at(w)} = {number(math.nan, w.xs[0].dtype)};"))
         return before, after
 
     def nan_places(self, local: Sequence[Work], loop: Loop) -> tuple[list[Text], list[Text]]:
@@ -421,13 +420,14 @@ class Writer(Statements):
         if w.kind != "fold" or w.xs[0].dtype != FLOAT32 or op_of(w).name != "reduce_sum":
             return False
         assert w.y is not None and w.home is not None and loop.spec is not None
-        home, over = self.homes[w.y], self.axes.sizes[loop.spec.axes[0]]
+        home, (a,) = self.homes[w.y], loop.spec.axes[:1]
         within = w.home.path[len(loop.path) :]
         alone = all(x.spec is not None and w.over.isdisjoint(x.spec.axes) for x in within)
         below = bool(home.dims) and all(dim in within for dim in home.dims)
-        near = self.places.span(home)[0] <= self.tuning.columns
-        some = over >= self.tuning.run_of_rows and not w.over.isdisjoint(loop.spec.axes)
-        return some and alone and below and near
+        below = below and self.places.span(home)[0] <= self.tuning.columns
+        # the text does not know how many rows a batch has
+        some = a == min(self.axes.sizes) or self.axes.sizes[a] >= self.tuning.run_of_rows
+        return a in w.over and some and alone and below
 
     # -- tasks
 
