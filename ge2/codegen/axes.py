@@ -11,14 +11,11 @@ from ge2.base.record import mutable, record
 from ge2.codegen.kernel_values import NONE, Held, Nests, Param, Step
 from ge2.ir import Op
 from ge2.ir.graph import BRANCHING, FUNCTION
+from ge2.ops.index import Gather
 from ge2.ops.reduce import ArgReduce, ReduceSum
 from ge2.ops.shape import Iota
 
-# -------- The loops that a region becomes: every equation finds its loop, and every value the loops
-# it must outlive.
-# The axes are nested in one order. At each axis the equations that run along it fall into stages:
-# what reads the result of a reduction over the axis comes in a later loop than the reduction. A
-# value made in one loop and read in another is kept in an array, unless it is cheaper to make again.
+# -------- The loops that a region becomes.
 
 
 @final
@@ -32,6 +29,7 @@ class Spec:
 
     axes: tuple[int, ...]
     role: str = "whole"
+    split: bool = False  # what does not run along the loops within has an instance of its own
 
 
 @final
@@ -93,175 +91,6 @@ class Loop:
     def everything(self) -> Iterable[Work]:
         for child in self.children:
             yield from (child,) if isinstance(child, Work) else child.everything()
-
-
-def nest(
-    works: Sequence[Work], specs: Sequence[Spec], again: int, around: Spec | None = None
-) -> Loop:
-    """The tree of loops. What costs no more than `again` operations is made again rather than kept.
-
-    All of it is in the loop `around`, also what does not run along its axes: a GPU's threads.
-    """
-    root = Loop(None, None)
-    if around is not None:
-        root.children.append(Loop(around, root))
-    inner = root if around is None else root.children[0]
-    assert isinstance(inner, Loop)
-    build(list(works), list(specs), inner, Kernel(list(works), again))
-    return root
-
-
-@final
-@record
-class Kernel:
-    """All works of a kernel, those included that are found on the way."""
-
-    works: list[Work]
-    again: int
-
-
-def build(works: list[Work], specs: list[Spec], parent: Loop, kernel: Kernel) -> None:
-    """Puts works into loops below `parent`."""
-    if not works:
-        return
-    if not specs:
-        # last, since a result may share the memory of an input
-        stores = [w for w in works if w.kind == "store"]
-        parent.children += [*(w for w in works if w.kind != "store"), *stores]
-        for w in works:
-            w.home = parent
-        return
-    spec, rest = specs[0], specs[1:]
-    inside = {w for w in works if not w.axes.isdisjoint(spec.axes)}
-    if not inside:
-        build(works, rest, parent, kernel)
-        return
-    stages = Stages(works, inside, frozenset(spec.axes), kernel)
-    for within, outside in stages.run():
-        build(outside, rest, parent, kernel)
-        if within:
-            loop = Loop(spec, parent)
-            parent.children.append(loop)
-            build(within, rest, loop, kernel)
-
-
-class Stages:
-    """The stages of works at one axis."""
-
-    def __init__(
-        self, works: list[Work], inside: set[Work], axes: frozenset[int], kernel: Kernel
-    ) -> None:
-        self.works, self.inside, self.axes, self.kernel = works, inside, axes, kernel
-        self.maker: dict[Held, Work] = {w.y: w for w in works if w.y is not None}
-        self.stage: dict[Work, int] = {}
-        self.readers: dict[Held, list[Work]] = {}
-        self.origin: dict[Held, Held] = {}  # of values that are made again
-
-    def run(self) -> list[tuple[list[Work], list[Work]]]:
-        for w in self.works:
-            self.stage[w] = max((self.after(x) for x in w.xs), default=0)
-        if not any(self.stage.values()):
-            return [self.split(self.works)]
-        self.read()
-        self.move_to_readers()
-        self.again()
-        count = 1 + max(self.stage.values())
-        ordered = sorted(self.works, key=lambda w: w.order)
-        return [self.split([w for w in ordered if self.stage[w] == t]) for t in range(count)]
-
-    def split(self, works: list[Work]) -> tuple[list[Work], list[Work]]:
-        """Returns the works inside the loop over the axis, and those outside it."""
-        inside = [w for w in works if w in self.inside]
-        return inside, [w for w in works if w not in self.inside]
-
-    def after(self, x: Held) -> int:
-        """The first stage in which a value can be read."""
-        maker = self.maker.get(x)
-        if maker is None:
-            return 0
-        folded = maker in self.inside and not maker.over.isdisjoint(self.axes)
-        return self.stage[maker] + folded
-
-    def read(self) -> None:
-        self.readers = {}
-        for w in self.works:
-            for x in w.xs:
-                self.readers.setdefault(x, []).append(w)
-
-    def move_to_readers(self) -> None:
-        """Moves what is read only later to where it is read."""
-        for w in reversed(self.works):
-            if w.kind == "compute" and w.y in self.readers:
-                self.stage[w] = max(self.stage[w], min(self.stage[r] for r in self.readers[w.y]))
-
-    def again(self) -> None:
-        """Makes cheap values again in each stage that reads them."""
-        made: dict[int, dict[Held, Held]] = {}
-        for w in list(self.works):
-            if w.kind != "compute" or w not in self.inside or w.y is None:
-                continue
-            stages = {self.stage[r] for r in self.readers.get(w.y, ())} - {self.stage[w]}
-            for t in sorted(stages):
-                if self.is_cheap(w, t):
-                    self.copy(w, t, made.setdefault(t, {}))
-            self.read()
-        self.drop()
-
-    def drop(self) -> None:
-        """Leaves out what nothing reads any more, here or in other loops."""
-        while True:
-            read = {x for w in self.kernel.works for x in w.xs}
-            unread = [w for w in self.works if w.kind == "compute" and w.y not in read]
-            if not unread:
-                return
-            for w in unread:
-                self.works.remove(w)
-                self.kernel.works.remove(w)
-
-    def free(self, x: Held, t: int) -> bool:
-        """True if stage `t` has a value at no price."""
-        maker = self.maker.get(x)
-        if maker is None or maker not in self.inside or maker.kind != "compute":
-            return True
-        if self.stage[maker] == t:
-            return True
-        later = any(self.stage[r] > self.stage[maker] for r in self.readers.get(x, ()))
-        return later and maker.cost > self.kernel.again  # it is kept anyway
-
-    def is_cheap(self, w: Work, t: int) -> bool:
-        """True if it is worth making a value again in stage `t`, with all that is not there."""
-        needed, waiting, found = {w}, [w], w.cost
-        while waiting and found <= self.kernel.again:
-            for x in waiting.pop().xs:
-                maker = self.maker.get(x)
-                if maker is not None and maker not in needed and not self.free(x, t):
-                    needed.add(maker)  # once, however many ways lead to it
-                    waiting.append(maker)
-                    found += maker.cost
-        return found <= self.kernel.again
-
-    def copy(self, w: Work, t: int, made: dict[Held, Held]) -> Held:
-        """The work once more in stage `t`; the readers there take the new value."""
-        assert w.y is not None
-        origin = self.origin.get(w.y, w.y)
-        if origin in made:
-            return self.taken(w.y, made[origin], t)
-        xs = [x if self.free(x, t) else self.copy(self.maker[x], t, made) for x in w.xs]
-        y = Held(w.y.name, w.y.axes, w.y.dtype, var=w.y.var)
-        new = Work("compute", w.order, y, xs, w.step, w.axes, converting=w.converting)
-        made[origin], self.origin[y] = y, origin
-        self.works.append(new)
-        self.kernel.works.append(new)
-        self.inside.add(new)
-        self.maker[y], self.stage[new] = new, t
-        return self.taken(w.y, y, t)
-
-    def taken(self, old: Held, y: Held, t: int) -> Held:
-        """Has the readers in stage `t` take `y` for the old value."""
-        for r in self.readers.get(old, ()):
-            if self.stage[r] == t:
-                r.xs = [y if x is old else x for x in r.xs]
-        return y
 
 
 # -------- The axes of a region as loops: which are one, and in what order they are nested.
@@ -398,8 +227,33 @@ class Axes:
             self.specs = [Spec((a,)) for a in [*ordered, self.lane]]
             if self.lane in whole | folded:
                 self.lane = self.around_short(tuning)
+        self.in_blocks(whole | folded, works, tuning)
         if self.specs[0].axes[0] not in whole:
             self.tasks(works, folded)
+
+    def in_blocks(self, folded: frozenset[int], works: Sequence[Work], tuning: Nests) -> None:
+        """Cuts a loop around one of few elements into blocks, where much is done around that, for
+        which vectors go along the block: it is no part of the loop that has the elements.
+        """
+        if len(self.specs) < 2 or any(spec.role != "whole" for spec in self.specs):
+            return
+        (a,), (b,) = (spec.axes for spec in self.specs[-2:])
+        alone = [w for w in works if w.kind == "compute" and a in w.axes and b not in w.axes]
+        made = {id(w.y) for w in alone}
+        kept = {id(x) for w in works if b in w.axes for x in w.xs} & made
+        costly = sum(w.cost for w in alone) >= tuning.alone[0] + tuning.alone[1] * len(kept)
+        # without a place, the loop around has vectors already
+        places = any(isinstance(w.op, Gather) for w in works)
+        if a in folded or not costly or (self.lane != b and not places):
+            return
+        some = a == min(self.sizes) or self.sizes[a] >= tuning.lanes  # a batch may have any rows
+        if not some or self.sizes[b] > tuning.lanes:
+            return
+        self.lane, self.blocks[a] = (
+            b,
+            tuning.block if self.sizes[b] <= tuning.short else tuning.lanes,
+        )
+        self.specs[-2:] = [Spec((a,), "block"), Spec((a,), "inner", True), Spec((b,))]
 
     def by_rows(self, rows: int, within: frozenset[int], outs: Sequence[Param], lanes: int) -> None:
         """Orders the loops so that vectors go along an axis of rows, a few rows at a time."""

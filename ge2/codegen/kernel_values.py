@@ -139,25 +139,25 @@ class Nests:
     """Sizes by which the loops over a space are ordered, nested and tiled."""
 
     lanes: int = 32  # columns that are reduced together where the rows are reduced
-    panel: int = 512  # the same where nothing else must stay in cache
+    panel: int = 1024  # the same where nothing else must stay in cache
     cache: int = 1 << 18  # bytes of a panel: a part of the second-level cache of a core
     wide: int = 4096  # the fewest columns by which threads share sums over rows
     tile: int = 32  # elements along each side of a tile, where arrays are transposed to each other
     few: int = 8  # the most elements along an axis that is not tiled
     again: int = 6  # the most operations that are computed again instead of being stored
-    element: int = (
-        4  # the most bytes of elements that vectors gather from, or spread to, short rows
-    )
+    element: int = 4  # most bytes of elements that vectors gather from, or spread to, short rows
     near: int = 16  # the most bytes between elements of a vector that are said in the text
     around: int = 3  # the most elements of rows around which vectors go where they are folded
     # bytes of a row from which on vectors go along it, whatever it does (0: always): across rows a
     # sum of float64 is one of all its elements in turn, and of 60 errs by twice what NumPy's does
     rows: int = 256
     vector: int = 64  # bytes: rows of `lanes` or more that are such vectors go along these
-    brief: int = (
-        4  # elements of a row that a compiler makes one vector of, where rows have functions
-    )
+    brief: int = 4  # elements of a row that a compiler makes one vector of, if it has functions
     nearest: int = 1 << 14  # bytes: a part of the first-level cache of a core
+    # operations for each row of few elements, and for each value that elements read of them, from
+    # which on a block of rows has them before it has elements; rows of that block
+    alone: tuple[int, int] = (20, 4)
+    block: int = 128
     short: int = 16  # the largest inner axis whose size is a constant of the source
 
 

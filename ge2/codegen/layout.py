@@ -1,5 +1,5 @@
-"""Layouts of arrays: strides and offsets in memory; regions that only move elements; and the storage
-of values in a kernel.
+"""Layouts of arrays: strides and offsets in memory; regions that only move elements; the loops in
+which the works of a kernel are; and the storage of its values.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import final
 import numpy as np
 
 from ge2.base.record import mutable, record
-from ge2.codegen.axes import Loop, Work, strides_of
+from ge2.codegen.axes import Loop, Spec, Work, strides_of
 from ge2.codegen.kernel_values import Held, Param, Tiling
 from ge2.codegen.text import Operand
 from ge2.ir import ArrayType, Dims, Eqn, Graph, Literal, Op, Var
@@ -349,6 +349,202 @@ def is_small_copy(region: Region, most: int) -> bool:
         for e in graph.eqns
     )
     return moves and math.prod(region.space) <= most
+
+
+# -------- The loops that a region becomes: every equation finds its loop, and every value the loops
+# it must outlive.
+# The axes are nested in one order. At each axis the equations that run along it fall into stages:
+# what reads the result of a reduction over the axis comes in a later loop than the reduction. A
+# value made in one loop and read in another is kept in an array, unless it is cheaper to make again.
+
+
+def nest(
+    works: Sequence[Work], specs: Sequence[Spec], again: int, around: Spec | None = None
+) -> Loop:
+    """The tree of loops. What costs no more than `again` operations is made again rather than kept.
+
+    All of it is in the loop `around`, also what does not run along its axes: a GPU's threads.
+    """
+    root = Loop(None, None)
+    if around is not None:
+        root.children.append(Loop(around, root))
+    inner = root if around is None else root.children[0]
+    assert isinstance(inner, Loop)
+    build(list(works), list(specs), inner, Kernel(list(works), again))
+    return root
+
+
+@final
+@record
+class Kernel:
+    """All works of a kernel, those included that are found on the way."""
+
+    works: list[Work]
+    again: int
+
+
+def build(works: list[Work], specs: list[Spec], parent: Loop, kernel: Kernel) -> None:
+    """Puts works into loops below `parent`."""
+    if not works:
+        return
+    if not specs:
+        # last, since a result may share the memory of an input
+        stores = [w for w in works if w.kind == "store"]
+        parent.children += [*(w for w in works if w.kind != "store"), *stores]
+        for w in works:
+            w.home = parent
+        return
+    spec, rest = specs[0], specs[1:]
+    inside = {w for w in works if not w.axes.isdisjoint(spec.axes)}
+    if not inside:
+        build(works, rest, parent, kernel)
+        return
+    deeper = {w for w in inside if any(not w.axes.isdisjoint(s.axes) for s in rest)}
+    stages = Stages(works, inside, frozenset(spec.axes), kernel, deeper if spec.split else None)
+    for within, outside in stages.run():
+        build(outside, rest, parent, kernel)
+        if within:
+            loop = Loop(spec, parent)
+            parent.children.append(loop)
+            build(within, rest, loop, kernel)
+
+
+class Stages:
+    """The stages of works at one axis."""
+
+    def __init__(
+        self,
+        works: list[Work],
+        inside: set[Work],
+        axes: frozenset[int],
+        kernel: Kernel,
+        within: set[Work] | None,
+    ) -> None:
+        self.works, self.inside, self.axes, self.kernel = works, inside, axes, kernel
+        self.within = (
+            within  # those in loops within, if these have stages of their own: the odd ones
+        )
+        self.maker: dict[Held, Work] = {w.y: w for w in works if w.y is not None}
+        self.stage: dict[Work, int] = {}
+        self.readers: dict[Held, list[Work]] = {}
+        self.origin: dict[Held, Held] = {}  # of values that are made again
+
+    def run(self) -> list[tuple[list[Work], list[Work]]]:
+        for w in self.works:
+            self.stage[w] = self.in_turn(w, max((self.after(x) for x in w.xs), default=0))
+        if self.within is not None:  # results may share the memory of inputs
+            last = max(self.stage.values()) | 1
+            self.stage.update((w, last) for w in self.inside if w.kind == "store")
+        if not any(self.stage.values()):
+            return [self.split(self.works)]
+        self.read()
+        self.move_to_readers()
+        self.again()
+        count = 1 + max(self.stage.values())
+        ordered = sorted(self.works, key=lambda w: w.order)
+        return [self.split([w for w in ordered if self.stage[w] == t]) for t in range(count)]
+
+    def split(self, works: list[Work]) -> tuple[list[Work], list[Work]]:
+        """Returns the works inside the loop over the axis, and those outside it."""
+        inside = [w for w in works if w in self.inside]
+        return inside, [w for w in works if w not in self.inside]
+
+    def after(self, x: Held) -> int:
+        """The first stage in which a value can be read."""
+        maker = self.maker.get(x)
+        if maker is None:
+            return 0
+        folded = maker in self.inside and not maker.over.isdisjoint(self.axes)
+        return self.stage[maker] + folded
+
+    def in_turn(self, w: Work, stage: int) -> int:
+        """The first stage from that one on for a work, if loops within have every second one."""
+        if self.within is None or w not in self.inside:
+            return stage
+        return stage + (stage % 2 != (w in self.within))
+
+    def read(self) -> None:
+        self.readers = {}
+        for w in self.works:
+            for x in w.xs:
+                self.readers.setdefault(x, []).append(w)
+
+    def move_to_readers(self) -> None:
+        """Moves what is read only later to where it is read."""
+        for w in reversed(self.works):
+            if w.kind == "compute" and w.y in self.readers:
+                latest = min(self.stage[r] for r in self.readers[w.y])
+                alone = self.within is not None and w in self.inside and w not in self.within
+                self.stage[w] = max(self.stage[w], latest - (alone and latest % 2))
+
+    def again(self) -> None:
+        """Makes cheap values again in each stage that reads them."""
+        made: dict[int, dict[Held, Held]] = {}
+        for w in list(self.works):
+            if w.kind != "compute" or w not in self.inside or w.y is None:
+                continue
+            stages = {self.stage[r] for r in self.readers.get(w.y, ())} - {self.stage[w]}
+            for t in sorted(stages):
+                if self.is_cheap(w, t):
+                    self.copy(w, t, made.setdefault(t, {}))
+            self.read()
+        self.drop()
+
+    def drop(self) -> None:
+        """Leaves out what nothing reads any more, here or in other loops."""
+        while True:
+            read = {x for w in self.kernel.works for x in w.xs}
+            unread = [w for w in self.works if w.kind == "compute" and w.y not in read]
+            if not unread:
+                return
+            for w in unread:
+                self.works.remove(w)
+                self.kernel.works.remove(w)
+
+    def free(self, x: Held, t: int) -> bool:
+        """True if stage `t` has a value at no price."""
+        maker = self.maker.get(x)
+        if maker is None or maker not in self.inside or maker.kind != "compute":
+            return True
+        if self.stage[maker] == t:
+            return True
+        later = any(self.stage[r] > self.stage[maker] for r in self.readers.get(x, ()))
+        return later and maker.cost > self.kernel.again  # it is kept anyway
+
+    def is_cheap(self, w: Work, t: int) -> bool:
+        """True if it is worth making a value again in stage `t`, with all that is not there."""
+        needed, waiting, found = {w}, [w], w.cost
+        while waiting and found <= self.kernel.again:
+            for x in waiting.pop().xs:
+                maker = self.maker.get(x)
+                if maker is not None and maker not in needed and not self.free(x, t):
+                    needed.add(maker)  # once, however many ways lead to it
+                    waiting.append(maker)
+                    found += maker.cost
+        return found <= self.kernel.again
+
+    def copy(self, w: Work, t: int, made: dict[Held, Held]) -> Held:
+        """The work once more in stage `t`; the readers there take the new value."""
+        assert w.y is not None
+        origin = self.origin.get(w.y, w.y)
+        if origin in made:
+            return self.taken(w.y, made[origin], t)
+        xs = [x if self.free(x, t) else self.copy(self.maker[x], t, made) for x in w.xs]
+        y = Held(w.y.name, w.y.axes, w.y.dtype, var=w.y.var)
+        new = Work("compute", w.order, y, xs, w.step, w.axes, converting=w.converting)
+        made[origin], self.origin[y] = y, origin
+        self.works.append(new)
+        self.kernel.works.append(new)
+        self.inside.add(new)
+        self.maker[y], self.stage[new] = new, t
+        return self.taken(w.y, y, t)
+
+    def taken(self, old: Held, y: Held, t: int) -> Held:
+        """Has the readers in stage `t` take `y` for the old value."""
+        for r in self.readers.get(old, ()):
+            if self.stage[r] == t:
+                r.xs = [y if x is old else x for x in r.xs]
+        return y
 
 
 # -------- The storage of values, by the loops that they outlive.

@@ -50,7 +50,6 @@ from ge2.passes.indices import (
 )
 from ge2.passes.linear_algebra import factors as factors_of
 from ge2.passes.linear_algebra import (
-    in_double,
     products_to_sums,
     solves,
     thin_products,
@@ -59,7 +58,13 @@ from ge2.passes.linear_algebra import (
 from ge2.passes.loops import sums_after
 from ge2.passes.loops.absorb_peeled import whole
 from ge2.passes.loops.parts import deinterleave, updates_added
-from ge2.passes.loops.products_outside import joined_products, products_outside, repeated_operands
+from ge2.passes.loops.products_outside import (
+    in_double,
+    joined_products,
+    products_outside,
+    real_transforms,
+    repeated_operands,
+)
 from ge2.passes.loops.roll import roll
 from ge2.passes.loops.roll_offsets import roll_offsets
 from ge2.passes.loops.rolled_to_scan import stack, stack_all
@@ -274,7 +279,7 @@ PIPELINES: Final[dict[str, tuple[Pass, ...]]] = {
     "c": (
         user_kernels, roll_offsets, *FIRST[1:], unpadded_updates, written_windows, sorted_reads, order_statistics,
         joined_products, roll, whole, stack, unread_writes, products_outside, repeated_operands, thin_products,
-        factors, in_double, little_first, scans_of_slices,
+        factors, real_transforms, in_double, little_first, scans_of_slices,
         updates_added, repeated_updates, split_edges, fuse, contractions, constants_late, writes, grounded,
         reads_first, with_copies, views_first, checked_early,
     ),
@@ -296,8 +301,9 @@ PIPELINES: Final[dict[str, tuple[Pass, ...]]] = {
 LIMITED: Final[dict[str, tuple[Pass, ...]]] = {
     "reference": (whole, stack, fuse),
     "c": (
-        sorted_reads, order_statistics, whole, stack, thin_products, in_double, little_first, scans_of_slices,
-        split_edges, fuse, constants_late, writes, grounded, reads_first, with_copies, views_first, checked_early,
+        sorted_reads, order_statistics, whole, stack, thin_products, real_transforms, in_double, little_first,
+        scans_of_slices, split_edges, fuse, constants_late, writes, grounded, reads_first, with_copies, views_first,
+        checked_early,
     ),
     "cuda": (
         sorted_reads, few_ranks, order_statistics, online_sums, narrow_operands, half_results, fp8_products,

@@ -16,11 +16,11 @@ from ge2.base.record import record
 from ge2.base.source import Source
 from ge2.ir import ArrayType, Atom, Dims, Eqn, Graph, Literal, Op, Var, applied, makers_of
 from ge2.ir.graph import DIVISION, without_dead_code
-from ge2.ops.dot import DotGeneral, Fft, Irfft, Rfft, is_outer
+from ge2.ops.dot import DotGeneral, is_outer
 from ge2.ops.elementwise import ADD, MUL, WHERE, ConvertElementType
 from ge2.ops.graphs.loops import ScanLoop
-from ge2.ops.linalg import Cholesky, Det, SlogDet, Solve
-from ge2.ops.linalg.decompositions import Eigh, Lu, LuSolve, Svd
+from ge2.ops.linalg import Cholesky, Solve
+from ge2.ops.linalg.decompositions import Lu, LuSolve
 from ge2.ops.pointlike import Pointlike
 from ge2.ops.reduce import Reduce, ReduceSum, kept
 from ge2.ops.shape import (
@@ -407,43 +407,13 @@ def spelt_out(eqn: Eqn) -> list[Eqn]:
     return [*made, Eqn(ReduceSum(last), (product,), (out,), eqn.source)]
 
 
-# -------- Matrices of single precision are computed in double, as NumPy's functions have it, and
-# transforms as well, so that C can call NumPy's loops; the casts are part of what is around them.
-
-
-WIDER = {FLOAT32: FLOAT64, np.dtype("c8"): np.dtype("c16")}
-IN_DOUBLE = (Solve, Det, SlogDet, Cholesky, Eigh, Svd, Fft, Rfft, Irfft)
-
-
-def in_double(graph: Graph) -> Graph:
-    """The graph with such an operation in double, and its results rounded."""
-    if not any(is_single(eqn) for eqn in graph.eqns):
-        return graph
-    eqns = list[Eqn]()
-    for eqn in graph.eqns:
-        if not is_single(eqn):
-            eqns.append(eqn)
-            continue
-        add = partial(applied, eqns, source=eqn.source)
-        wide = {a: add(ConvertElementType(WIDER[a.type.dtype]), a) for a in eqn.inputs}
-        given = tuple([wide[a] for a in eqn.inputs])
-        made = tuple([Var(t) for t in eqn.op.infer(*(a.type for a in given))])
-        eqns.append(Eqn(eqn.op, given, made, eqn.source))
-        for wider, out in zip(made, eqn.outs, strict=True):
-            eqns.append(Eqn(ConvertElementType(out.type.dtype), (wider,), (out,), eqn.source))
-    return replace(graph, eqns=tuple(eqns))
-
-
-def is_single(eqn: Eqn) -> bool:
-    return isinstance(eqn.op, IN_DOUBLE) and eqn.inputs[0].type.dtype in WIDER
-
-
 # -------- Systems of equations with one matrix, or with its transpose, share its factors.
 # solve a b, solve a c -> lu a, lu_solve lu b, lu_solve lu c
 # A triangular matrix, as `np.tril(a)` or what `cholesky` gives, is its own factor, with no rows
 # swapped. LAPACK has matrices by columns, so that a lower triangle is an upper one there.
 
 
+WIDER = {FLOAT32: FLOAT64, np.dtype("c8"): np.dtype("c16")}
 OTHER_SIDE = {"lower": "upper", "upper": "lower", "": ""}
 SIDES = {"le": "lower", "lt": "lower", "ge": "upper", "gt": "upper"}  # where column op row holds
 

@@ -73,3 +73,43 @@ def test_sums_of_complex_numbers_are_two_of_real_ones(dtype, rng):
     exact = small.astype(np.clongdouble).sum()
     most = 0.03 * np.finfo(dtype).eps * np.abs(small).sum()
     assert abs(ge2.jit(np.sum)(small) - exact) <= most
+
+
+@pytest.mark.parametrize(
+    "shape", [(200, 40), (5000, 7), (64, 3000), (130, 9000), (70, 20, 33), (65, 200, 20, 2)]
+)
+def test_sums_over_rows_are_of_float32_for_few_rows_alone(shape, rng):
+    """Some rows at a time: columns of a panel, sums of which others are made, several at once."""
+    x = rng.integers(-99, 100, shape).astype(np.float32)
+    gain = rng.integers(-3, 4, shape[-1]).astype(np.float32)
+
+    def sums(x):
+        y = x * gain
+        centred = x - x.mean(0)
+        return (
+            x.sum(0),
+            y.sum(0),
+            y.sum(),
+            x.max(0),
+            y.sum((0, -1)),
+            y.sum(-1),
+            np.abs(centred).sum(0),
+        )
+
+    compiled = ge2.jit(sums)
+    for ours, wanted in zip(compiled(x), sums(x.astype(np.float64)), strict=True):
+        np.testing.assert_allclose(ours, wanted, rtol=2e-6, atol=1e-4)
+    kernels = "".join(map(str, compiled.lower(x).kernels))
+    assert "_part[" in kernels and "_from + 64" in kernels
+
+
+def test_long_sums_over_rows_are_as_exact_as_along_them(rng):
+    x = rng.standard_normal((300_000, 3), np.float32)
+    exact = x.astype(np.float64).sum(0)
+    assert (
+        np.abs(ge2.jit(lambda x: x.sum(0))(x) - exact).max() <= 0.2 * np.abs(x.sum(0) - exact).max()
+    )
+    x = rng.random((300_000, 3), np.float32)
+    np.testing.assert_allclose(
+        ge2.jit(lambda x: x.sum(0))(x), x.astype(np.float64).sum(0), rtol=1e-7
+    )

@@ -225,3 +225,62 @@ def test_single_columns_of_points_are_read_by_strides_that_gcc_does_not_know(rng
     all_close(compiled(p, v), moved(p, v), rtol=1e-12)
     (kernel,) = compiled.lower(p, v).kernels
     assert "GCC unroll" not in str(kernel)
+
+
+def warped(x: Any, h: Any) -> Any:
+    """Pixels of another view, at places that take many operations each."""
+    i, j = np.arange(40, dtype=np.float32)[:, None], np.arange(300, dtype=np.float32)
+    w = h[0] * j + h[1] * i + 1
+    u, v = (h[2] * j + i) / w, (h[3] * i + j) / w
+    rows, columns = np.round(u).astype(np.int32), np.round(v).astype(np.int32)
+    inside = (rows >= 0) & (rows < x.shape[0]) & (columns >= 0) & (columns < x.shape[1])
+    y = x[np.clip(rows, 0, x.shape[0] - 1), np.clip(columns, 0, x.shape[1] - 1)]
+    return np.where(inside[..., None], y, 0), np.sqrt(u * u + v * v + 1), y
+
+
+@pytest.mark.parametrize("dtype", ["u1", "f4", "f8", "c8", "?"])
+@pytest.mark.parametrize("width", [2, 3, 4, 16])
+def test_places_of_short_rows_are_found_by_vectors(width: int, dtype: str, rng: Any) -> None:
+    x = (9 * rng.normal(size=(50, 310, width))).astype(dtype)
+    h = np.array([1e-3, 2e-3, 0.01, 0.02], np.float32)
+    compiled = ge2.jit(warped)
+    for found, wanted in zip(compiled(x, h), warped(x, h), strict=True):
+        assert found.dtype == wanted.dtype
+        all_close(found, wanted, rtol=1e-6)
+    text = "".join(map(str, compiled.lower(x, h).kernels))
+    block = r"_at\[128\];\n(?: +\w+ \w+\[128\];\n)* +#pragma omp simd\n +for .*_width;"
+    assert re.search(block, text)
+
+
+def test_an_index_beyond_is_an_error_within_a_block(rng: Any) -> None:
+    x, place = rng.normal(size=(500, 3)), rng.normal(size=1000)
+
+    def picked(x: Any, place: Any) -> Any:
+        return x[np.round(249 * np.tanh(np.exp(place) * place)).astype(int)] * 2
+
+    compiled = ge2.jit(picked)
+    all_close(compiled(x, place), picked(x, place))  # some are negative
+    with pytest.raises(IndexError, match="out of bounds for axis 0 with size 200"):
+        compiled(x[:200], place)
+
+
+def scaled_rows(x: Any) -> Any:
+    """Functions of rows between reductions of these, and results of both."""
+    scale = np.exp2(np.floor(np.log2(np.abs(x).max(-1) + 0.5)))
+    y = np.abs(x) / scale[..., None]
+    norm = np.log1p(np.exp(y.sum(-1)) / (1 + scale * scale))
+    return y * norm[..., None] + x * x, norm, (x * x + y).sum(-1) * scale, y
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize("shape", [(1000, 3), (257, 16), (33, 20), (40, 70, 32), (3, 90, 5)])
+def test_functions_of_short_rows_are_taken_by_vectors(shape: Any, dtype: str, rng: Any) -> None:
+    x = rng.normal(size=shape).astype(dtype)
+    compiled, over = ge2.jit(scaled_rows), ge2.jit(scaled_rows, donate_argnums=0)
+    wanted = scaled_rows(x)
+    for found in (compiled(x), over(x.copy())):
+        for ours, theirs in zip(found, wanted, strict=True):
+            all_close(ours, theirs, rtol=3e-5 if dtype == "f4" else 1e-12)
+    if dtype == "f4" and shape[-1] == 32:
+        text = "".join(map(str, compiled.lower(x).kernels))
+        assert re.search(r"#pragma omp simd\n +for .*_width; \w\+\+\) \{\n[^}]*ge2_log2_f32", text)

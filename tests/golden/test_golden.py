@@ -31,9 +31,10 @@ VARIANTS = {
     "c": {
         "elementwise, shared in parts": r"pointwise_\d+_part\(",
         "tiles of arrays that lie across": r"for \(int64_t \w0 = 0; \w0 < n_\w; \w0 \+= 32\)",
-        "columns in panels": r"const int64_t (\w)0 = \1s \* 512;",
+        "columns in panels": r"const int64_t (\w)0 = \1s \* 1024;",
         "tasks with partial sums": r"_sums \+ task \* n_\w",
         "sums in runs": r"at \+= 256",
+        "sums over rows in runs": r"_from \+= 64",
         "compensated sums": r"ge2_compensate_",
         "rows kept in scratch": r"\(scratch \+ GE2_THREAD \* per_thread",
         "extremes beside NaN": r"\w+_nan \|= ",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +94,58 @@ def test_transforms_of_real_lines(rng: Rng, n: int, dtype: str) -> None:
     for found, wanted in zip(ge2.jit(f)(x), f(x), strict=True):
         np.testing.assert_allclose(found, wanted, 0, tolerance)
         assert found.dtype == wanted.dtype
+
+
+REAL: dict[str, Callable[[Any], Any]] = {
+    "last axis": np.fft.fft, "first axis": lambda x: np.fft.fft(x, axis=0), "shorter": lambda x: np.fft.fft(x, 65),
+    "longer": lambda x: np.fft.fft(x, 200), "two axes": np.fft.fft2, "three axes": np.fft.fftn,
+    "of both": lambda x: (np.fft.fft(x), np.fft.fft(x.astype(complex))),
+    "orthonormal": lambda x: np.fft.fft2(x, norm="ortho"),
+    "filtered": lambda x: np.fft.ifft(np.fft.fft(x) * np.abs(np.fft.fft(x)) ** 2).real,
+    "the upper half": lambda x: np.fft.fft(x)[..., 40:],
+}  # fmt: skip
+HALF: dict[str, Callable[[Any], Any]] = {
+    "all of it": lambda x: np.fft.fft(x)[..., :65],
+    "a part, twice": lambda x: np.fft.fft(x)[..., 3:40:2] * np.fft.fft(x)[..., :19],
+    "two axes": lambda x: np.abs(np.fft.fft2(x)[1:, :, :64]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8", "i4"])
+@pytest.mark.parametrize("name", [*REAL, *HALF])
+def test_a_transform_of_real_numbers_is_half_of_one(rng: Rng, name: str, dtype: str) -> None:
+    """What is behind the middle is as much a transform as what is before it."""
+    f, x = (REAL | HALF)[name], (9 * rng.normal(size=(70, 6, 128))).astype(dtype)
+    compiled = ge2.jit(f)
+    found, wanted = compiled(x), f(x)
+    both = ((found, wanted),) if not isinstance(found, tuple) else zip(found, wanted, strict=True)
+    for ours, theirs in both:
+        assert ours.dtype == theirs.dtype
+        most = np.abs(theirs).max() * (4e-7 if dtype == "f4" else 4e-15)
+        np.testing.assert_allclose(ours, theirs, rtol=0, atol=most)
+    kernels = [str(k) for k in compiled.lower(x).kernels]
+    assert any("ge2_numpy_call(lib, GE2_RFFT_N_" in k for k in kernels)
+    if name in HALF:
+        assert "conj" not in "".join(kernels)
+
+
+@pytest.mark.parametrize("dtype", ["c8", "c16"])
+def test_inverse_transforms_are_numpys_to_the_bit(rng: Rng, dtype: str) -> None:
+    """By its usual norm NumPy has those of single precision in it, and others in double."""
+    z = (rng.normal(size=(8, 4, 16)) + 1j * rng.normal(size=(8, 4, 16))).astype(dtype)
+    for axis in range(3):
+        n = z.shape[axis]
+        part = z.take(range(n // 2 + 1), axis)
+        for f, x in (
+            (partial(np.fft.ifft, axis=axis), z),
+            (partial(np.fft.irfft, axis=axis), part),
+        ):
+            compiled = ge2.jit(f)
+            np.testing.assert_array_equal(
+                compiled(x), f(x)
+            )  # n is a power of two, its factor exact
+            kernel, *_ = compiled.lower(x).kernels
+            assert f"const {'float' if dtype == 'c8' else 'double'} one = 1;" in str(kernel)
 
 
 def test_other_sizes_have_the_same_text() -> None:

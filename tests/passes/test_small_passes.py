@@ -130,7 +130,7 @@ def test_the_pipelines_are_lists_of_names():
         "c": f"user_kernels roll_offsets attention {tidy} associative_scans unpadded_updates written_windows"
         " sorted_reads"
         " order_statistics joined_products roll whole stack unread_writes products_outside repeated_operands"
-        " thin_products factors in_double"
+        " thin_products factors real_transforms in_double"
         " little_first scans_of_slices"
         " updates_added repeated_updates split_edges fuse contractions constants_late writes grounded reads_first"
         " with_copies views_first checked_early",

@@ -12,24 +12,30 @@ one product of all rows reads it once. What is joined to be multiplied is multip
 the part that is known before the loop is such a product, and nothing is joined; the derivative has
 the same of parts of a product of which one is read after the loop alone.
 
-A batch of products with one matrix for all of them is such a product, too, without a loop.
+A batch of products with one matrix for all of them is such a product, too, without a loop. Behind
+these: what C has of matrices and Fourier transforms, in double and by halves.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import accumulate, pairwise
-from typing import final
+from typing import Final, final
 
-from ge2.ir import Atom, Eqn, Graph, Var, makers_of, without_dead_code
-from ge2.ops.dot import DotGeneral
-from ge2.ops.elementwise import ADD
+from ge2.base.arrays import real_part
+from ge2.ir import Atom, Eqn, Graph, Op, Var, applied, makers_of, renamed, without_dead_code
+from ge2.ops.dot import DotGeneral, Fft, Rfft
+from ge2.ops.elementwise import ADD, CONJ, ConvertElementType
 from ge2.ops.graphs.loops import ScanLoop, stacked
 from ge2.ops.graphs.region import readers_of
-from ge2.ops.shape import BroadcastInDim, Concatenate, Slice, Transpose
+from ge2.ops.linalg import Cholesky, Det, SlogDet, Solve
+from ge2.ops.linalg.decompositions import Eigh, Svd
+from ge2.ops.shape import Barrier, BroadcastInDim, Concatenate, Pad, Rev, Slice, Transpose
 from ge2.passes.context import NOTHING, Context, ProductsOutside
+from ge2.passes.linear_algebra import WIDER
 from ge2.passes.loops import after_first
 
 Cut = tuple[Var, int, int, int]  # a matrix, an axis of it, and from where to where
@@ -402,3 +408,126 @@ def named(
     for n in (0, 1):
         found += [(n, left[a] if n == side else a) for a in free[n]]
     return found
+
+
+# -------- A Fourier transform of real numbers is half of one of complex numbers: the other half
+# mirrors it.
+# fft[axes=(1,)] (convert_element_type x) -> r = rfft[axis=1] x; concatenate r (conj (rev r[:, 1:]))
+# Where no more than that half is read, it is all. Else both are joined before anything is done to
+# them: gcc makes no vectors of complex numbers that are read backwards.
+
+
+SHORTEST: Final = 64  # numbers of a line: to join two halves takes as long as a shorter transform
+
+
+def real_transforms(graph: Graph) -> Graph:
+    """The graph with half of a transform, and its mirror image, where real numbers are transformed."""
+    makers = makers_of(graph)
+    if not any(is_real(e, makers) for e in graph.eqns):
+        return graph
+    readers, eqns, halves = readers_of(graph), list[Eqn](), dict[Atom, Atom]()
+    for eqn in graph.eqns:
+        if not is_real(eqn, makers):
+            eqns.append(renamed(halves, eqn))
+            continue
+        y = half(eqn, makers, eqns)
+        if reads_half(eqn, readers.get(eqn.outs[0], ()), graph):
+            halves[eqn.outs[0]] = y
+        else:
+            mirrored(eqn, y, eqns)
+    return without_dead_code(replace(graph, eqns=tuple(eqns)))
+
+
+def fitted(a: Atom, makers: Mapping[Atom, Eqn]) -> tuple[Atom, list[Op]]:
+    """The array that another is, fitted to the length of a transform, and how it is fitted."""
+    moves = list[Op]()
+    while (maker := makers.get(a)) is not None and isinstance(maker.op, Pad | Slice):
+        moves.append(maker.op)
+        (a,) = maker.inputs
+    return a, moves[::-1]
+
+
+def is_real(eqn: Eqn, makers: Mapping[Atom, Eqn]) -> bool:
+    """True of a transform of numbers that are complex by a cast. Inverses have a quicker loop."""
+    if not isinstance(eqn.op, Fft) or eqn.op.inverse or not eqn.op.axes:
+        return False
+    maker, n = makers.get(fitted(eqn.inputs[0], makers)[0]), eqn.outs[0].type.shape[eqn.op.axes[-1]]
+    cast = maker is not None and isinstance(maker.op, ConvertElementType)
+    return cast and maker.inputs[0].type.dtype.kind != "c" and n >= SHORTEST  # type: ignore[union-attr]
+
+
+def reads_half(eqn: Eqn, readers: Sequence[Eqn], graph: Graph) -> bool:
+    """True if nothing reads more of a transform than what `rfft` gives."""
+    assert isinstance(eqn.op, Fft)
+    (y,), last = eqn.outs, eqn.op.axes[-1]
+    middle = y.type.shape[last] // 2 + 1
+    near = all(isinstance(e.op, Slice) and e.op.stop[last] <= middle for e in readers)
+    return near and y not in graph.outputs
+
+
+def half(eqn: Eqn, makers: Mapping[Atom, Eqn], eqns: list[Eqn]) -> Var:
+    """Along the last axis the transform of real numbers, along the others that of its results."""
+    assert isinstance(eqn.op, Fft)
+    add, (*others, last) = partial(applied, eqns, source=eqn.source), eqn.op.axes
+    a, moves = fitted(eqn.inputs[0], makers)
+    dtype, (x,) = real_part(a.type.dtype), makers[a].inputs
+    if x.type.dtype != dtype:
+        x = add(ConvertElementType(dtype), x)
+    for move in moves:
+        x = add(move, x)
+    y = add(Rfft(last), x)
+    return add(Fft(tuple(others)), y) if others else y
+
+
+def mirrored(eqn: Eqn, y: Var, eqns: list[Eqn]) -> None:
+    """Adds what joins both halves. What is behind the middle is the conjugate of what is as far
+    before the end, along all of the axes.
+    """
+    assert isinstance(eqn.op, Fft)
+    add, (*others, last) = partial(applied, eqns, source=eqn.source), eqn.op.axes
+    shape = eqn.outs[0].type.shape
+    mirror = add(CONJ, add(Rev((last,)), part(add, y, last, 1, (shape[last] + 1) // 2)))
+    for axis in others:
+        first, rest = part(add, mirror, axis, 0, 1), part(add, mirror, axis, 1, shape[axis])
+        mirror = add(Concatenate(axis), first, add(Rev((axis,)), rest))
+    eqns.append(Eqn(Barrier(), (add(Concatenate(last), y, mirror),), eqn.outs, eqn.source))
+
+
+def part(add: Callable[..., Var], x: Atom, axis: int, start: int, stop: int) -> Var:
+    """The elements `start` to `stop` along an axis."""
+    shape = x.type.shape
+    starts = tuple(start if i == axis else 0 for i in range(len(shape)))
+    stops = tuple(stop if i == axis else n for i, n in enumerate(shape))
+    return add(Slice(starts, stops, (1,) * len(shape)), x)
+
+
+# -------- Matrices of single precision are computed in double, as NumPy's functions have it, and
+# transforms that are no inverses, so that C can call NumPy's loops; the casts are part of what is
+# around them. Inverse transforms have loops of single precision, which NumPy takes for them.
+
+
+IN_DOUBLE = (Solve, Det, SlogDet, Cholesky, Eigh, Svd, Fft, Rfft)
+
+
+def in_double(graph: Graph) -> Graph:
+    """The graph with such an operation in double, and its results rounded."""
+    if not any(is_single(eqn) for eqn in graph.eqns):
+        return graph
+    eqns = list[Eqn]()
+    for eqn in graph.eqns:
+        if not is_single(eqn):
+            eqns.append(eqn)
+            continue
+        add = partial(applied, eqns, source=eqn.source)
+        wide = {a: add(ConvertElementType(WIDER[a.type.dtype]), a) for a in eqn.inputs}
+        given = tuple([wide[a] for a in eqn.inputs])
+        made = tuple([Var(t) for t in eqn.op.infer(*(a.type for a in given))])
+        eqns.append(Eqn(eqn.op, given, made, eqn.source))
+        for wider, out in zip(made, eqn.outs, strict=True):
+            eqns.append(Eqn(ConvertElementType(out.type.dtype), (wider,), (out,), eqn.source))
+    return replace(graph, eqns=tuple(eqns))
+
+
+def is_single(eqn: Eqn) -> bool:
+    inverse = isinstance(eqn.op, Fft) and eqn.op.inverse
+    return isinstance(eqn.op, IN_DOUBLE) and not inverse and eqn.inputs[0].type.dtype in WIDER

@@ -45,6 +45,10 @@ class Regions:
     heavy: int = 24
     # elements whose float32 sum is taken before it is added to a float64: NumPy errs as much
     run: int = 256
+    # rows whose float32 sums are taken before they are added to float64 ones, where there are as
+    # many or more, and so many columns at most
+    run_of_rows: int = 64
+    columns: int = 1 << 14
     exact_run: int = 128  # as many as NumPy adds before it goes pairwise, in eight sums
     placed: int = 16  # floats up to which the place of an extreme is sought in a loop written out
     screened: int = 32  # elements from which on vectors find an extreme before its place is sought

@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
-from ge2.codegen.axes import Loop, Work, nest
-from ge2.codegen.kernel_values import Held, Param, Ranges, Tiling, Values
-from ge2.codegen.layout import Home, homes, is_small_copy
+from ge2.base.arrays import FLOAT32
+from ge2.codegen.axes import Loop, Work
+from ge2.codegen.kernel_values import Held, Ranges, Tiling, Values
+from ge2.codegen.layout import Home, homes, is_small_copy, nest
 from ge2.codegen.text import (
     ALONE,
     Argument,
@@ -42,6 +43,7 @@ from ge2.targets.c.emit import (
     larger,
     merged,
     number,
+    op_of,
     parts_of,
     run_length,
     start,
@@ -56,7 +58,6 @@ from ge2.targets.c.emit import (
 )
 from ge2.targets.c.emit.file import Braces, Cut, For, Partial, Stage, Tasks, length, with_reads
 from ge2.targets.c.emit.statements import (
-    BLOCKED,
     ORDER,
     Places,
     Statements,
@@ -200,12 +201,13 @@ class Writer(Statements):
         within, brief = any(map(self.written_out, loop.path[:-1])), self.is_brief(loop)
         unroll = f"#pragma GCC unroll {self.axes.sizes[a]}" if brief else ""
         if not (loop.innermost or self.written_out(loop)):
-            return [For(letter, begin, end, tuple(self.inside(loop)), unroll)]
+            return self.in_rows(loop, For(letter, begin, end, (), unroll))
         few = a in self.axes.constant and spec.role == "whole"
         runs = frozenset() if few else frozenset(w for w in local if in_runs(w))
         short = self.axes.sizes[a] < self.tuning.few or within
         simd = vectorises(loop.works) and not (few and short)
-        simd = simd and (bool(local) or not loop.innermost or not self.scattered(loop, a))
+        far = loop.innermost and self.places.scattered(loop, a, self.tuning.scattered)
+        simd = simd and (bool(local) or not far)
         flags, checks = self.nan_flags(local) if simd else ([], [])
         # of two gcc sees by itself which comes first; no vectors go along a loop that reads at places
         reads = any(map(statements.is_place, self.root.everything())) and not brief
@@ -235,16 +237,6 @@ class Writer(Statements):
         outer = For("at", begin, end, (stop, *before, inner, *after), step=str(run))
         rests, sums = self.rests(runs)
         return [*flags, *rests, outer, *sums, *checks]
-
-    def scattered(self, loop: Loop, a: int) -> bool:
-        """True if a loop does little with elements that are apart: to collect a vector of them costs
-        more than it saves, and the compiler a hundred lines each.
-        """
-        found = {x.leaf for w in loop.works for x in w.xs}
-        found.update(w.param for w in loop.works)
-        reads = (p for p in found if isinstance(p, Param))
-        apart = sum(self.places.apart(p, a) for p in reads)
-        return sum(w.cost for w in loop.works) < self.tuning.scattered * apart
 
     def seeking(
         self, loop: Loop, bounds: tuple[str, str, str], local: Sequence[Work]
@@ -289,19 +281,6 @@ class Writer(Statements):
         self.keep(w.y, home, state_type(w), name)
         return self.each(home, f"{name}{self.places.at(home)} = {start(w)};", loop)
 
-    def each(self, home: Home, code: str, within: Loop) -> list[Stage]:
-        """A statement for each element of a state, but for the loops that are
-        open around `within`.
-        """
-        around = [] if within.parent is None else within.parent.path
-        line: Stage = Text(code)
-        closed = [loop for loop in home.dims if loop not in around and loop.spec is not None]
-        blocks = {a for x in closed if x.spec and x.spec.role in BLOCKED for a in x.spec.axes}
-        for loop in reversed(closed):
-            if loop.spec and loop.spec.role not in BLOCKED:
-                line = self.places.over(loop, line, not blocks.isdisjoint(loop.spec.axes))
-        return [line]
-
     def gathered(
         self,
         loop: Loop,
@@ -339,11 +318,9 @@ class Writer(Statements):
         after: list[Text] = []
         for w in filter(apart, local):
             assert w.y is not None
-            home = self.homes[w.y]
             name = self.nans[w] = f"{label(w.y.name)}_nan"
-            state = self.state(w) + (self.places.at(home) if home.dims else "")
             before.append(Text(f"int {name} = 0;"))
-            after.append(guard(name, f"{state} = {number(math.nan, w.xs[0].dtype)};"))
+            after.append(guard(name, f"{self.state_at(w)} = {number(math.nan, w.xs[0].dtype)};"))
         return before, after
 
     def nan_places(self, local: Sequence[Work], loop: Loop) -> tuple[list[Text], list[Text]]:
@@ -358,11 +335,6 @@ class Writer(Statements):
                 before.append(Text(f"int64_t {name} = INT64_MAX;"))
                 after.append(Text(f"{index} = {name} < INT64_MAX ? {name} : {index};"))
         return before, after
-
-    def carried(self, w: Work, loop: Loop) -> bool:
-        """True if the state enters the loop with what earlier ones of an outer loop left in it."""
-        assert w.y is not None
-        return self.homes[w.y].first is not loop
 
     def one_gathered(
         self, w: Work, own: bool, run: bool, before: list[Text], after: list[Text]
@@ -398,36 +370,64 @@ class Writer(Statements):
         after: list[Text] = []
         for w in sorted(filter(compensated, runs), key=lambda w: w.order):
             assert w.y is not None
-            home, rest = self.homes[w.y], f"{label(w.y.name)}_rest"
-            whole = self.state(w) + (self.places.at(home) if home.dims else "")
+            whole, rest = self.state_at(w), f"{label(w.y.name)}_rest"
             before.append(Text(f"{state_type(w)} {rest} = {start(w)};"))
             both = f"ge2_compensated_{SUFFIX[state_dtype(w)]}({whole}, {rest})"
             after.append(Text(f"{whole} = {both};"))
         return before, after
 
-    def state_at(self, w: Work) -> str:
-        assert w.y is not None
-        home = self.homes[w.y]
-        return self.state(w) + (self.places.at(home) if home.dims else "")
-
     def keep(self, x: Held, home: Home, ctype: str, name: str) -> None:
         """Declares the array of a value: on the stack if it is small, else in
         the scratch of the thread.
         """
+        if x not in self.kept:
+            self.kept.add(x)
+            self.declared.setdefault(home.scope, []).append(self.array(home, ctype, name))
+
+    def array(self, home: Home, ctype: str, name: str) -> Text:
+        """The declaration of an array over the loops of `home`."""
         total, fixed, _ = self.places.span(home)
-        if x in self.kept:
-            return
-        self.kept.add(x)
-        declared = self.declared.setdefault(home.scope, [])
         if fixed and total <= self.tuning.stack:
-            declared.append(Text(f"{ctype} {name}[{total}];"))
-            return
+            return Text(f"{ctype} {name}[{total}];")
         offset = f" + {self.places.size(f'{name}_offset', self.scratch)}" if self.scratch else ""
         self.scratch += max(-(-total * bytes_of(ctype) // 64), 1) * 64
         own = self.places.size("per_thread", 0)  # known when all is written
-        declared.append(
-            Text(f"{ctype} *{name} = ({ctype} *)(scratch + GE2_THREAD * {own}{offset});")
-        )
+        return Text(f"{ctype} *{name} = ({ctype} *)(scratch + GE2_THREAD * {own}{offset});")
+
+    def in_rows(self, loop: Loop, rows: For) -> list[Stage]:
+        """A loop around others. float32 sums of which these have one for each element are taken in
+        that type for some rows, and those in the wider one: it is converted and loaded once for all.
+        """
+        sums = [w for w in loop.everything() if self.by_columns(w, loop)]
+        before, after, declared = list[Stage](), list[Stage](), list[Stage]()
+        for w in sums:
+            assert w.y is not None
+            home, dtype, name = self.homes[w.y], w.xs[0].dtype, f"{label(w.y.name)}_part"
+            declared.append(self.array(home, HELD[dtype], name))
+            part = self.local[w] = name + self.places.at(home)
+            before += self.each(home, f"{part} = {start(w, dtype)};", loop)
+            after += self.each(home, merged(w, self.state_at(w), part), loop)
+        rows = replace(rows, body=tuple(self.inside(loop)))
+        if not sums:
+            return [rows]
+        run, at, stop = self.tuning.run_of_rows, f"{rows.index}_from", f"{rows.index}_to"
+        until = Text(f"const int64_t {stop} = ge2_least({at} + {run}, {rows.end});")
+        body = (until, *before, replace(rows, begin=at, end=stop), *after)
+        return [*declared, For(at, rows.begin, rows.end, body, step=str(run))]
+
+    def by_columns(self, w: Work, loop: Loop) -> bool:
+        """True of a float32 sum over the rows of a loop, with a state for each element within it."""
+        if w.kind != "fold" or w.xs[0].dtype != FLOAT32 or op_of(w).name != "reduce_sum":
+            return False
+        assert w.y is not None and w.home is not None and loop.spec is not None
+        home, (a,) = self.homes[w.y], loop.spec.axes[:1]
+        within = w.home.path[len(loop.path) :]
+        alone = all(x.spec is not None and w.over.isdisjoint(x.spec.axes) for x in within)
+        below = bool(home.dims) and all(dim in within for dim in home.dims)
+        below = below and self.places.span(home)[0] <= self.tuning.columns
+        # the text does not know how many rows a batch has
+        some = a == min(self.axes.sizes) or self.axes.sizes[a] >= self.tuning.run_of_rows
+        return a in w.over and some and alone and below
 
     # -- tasks
 

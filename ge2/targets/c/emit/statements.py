@@ -128,6 +128,16 @@ class Places(AxesParameters):
             return 0
         return math.prod(sizes[a] for a in axes[len(spec.axes) :])
 
+    def scattered(self, loop: Loop, a: int, operations: int) -> bool:
+        """True if a loop does little with elements that are apart: to collect a vector of them costs
+        more than it saves, and the compiler a hundred lines each.
+        """
+        found = {x.leaf for w in loop.works for x in w.xs}
+        found.update(w.param for w in loop.works)
+        reads = (p for p in found if isinstance(p, Param))
+        apart = sum(self.apart(p, a) for p in reads)
+        return sum(w.cost for w in loop.works) < operations * apart
+
     # -- elements of arrays
 
     def element(self, p: Param) -> str:
@@ -246,6 +256,29 @@ class Statements:
     names: Names
     helpers: dict[str, None]
     powers: dict[tuple[bool, int, np.dtype], Literal]  # what whole numbers are divided by
+
+    def each(self, home: Home, code: str, within: Loop) -> list[Stage]:
+        """A statement for each element of a state, but for the loops that are
+        open around `within`.
+        """
+        around = [] if within.parent is None else within.parent.path
+        line: Stage = Text(code)
+        closed = [loop for loop in home.dims if loop not in around and loop.spec is not None]
+        blocks = {a for x in closed if x.spec and x.spec.role in BLOCKED for a in x.spec.axes}
+        for loop in reversed(closed):
+            if loop.spec and loop.spec.role not in BLOCKED:
+                line = self.places.over(loop, line, not blocks.isdisjoint(loop.spec.axes))
+        return [line]
+
+    def state_at(self, w: Work) -> str:
+        assert w.y is not None
+        home = self.homes[w.y]
+        return self.state(w) + (self.places.at(home) if home.dims else "")
+
+    def carried(self, w: Work, loop: Loop) -> bool:
+        """True if the state enters the loop with what earlier ones of an outer loop left in it."""
+        assert w.y is not None
+        return self.homes[w.y].first is not loop
 
     def stored(self, w: Work) -> Text:
         assert w.param is not None

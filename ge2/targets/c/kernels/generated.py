@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import final
 
-from ge2.base.arrays import COMPLEX64, FLOAT32
+from ge2.base.arrays import COMPLEX64, FLOAT32, real_part
 from ge2.base.compiler import include_folders
 from ge2.base.detect import FLAGS
 from ge2.base.record import record
@@ -504,7 +504,8 @@ class CNumpyLoop(Generated):
             return "an array is empty"
         if isinstance(op, Fft) and not op.axes:
             return "no axis is transformed"
-        if x.dtype in (FLOAT32, COMPLEX64):
+        inverse = isinstance(op, Irfft) or (isinstance(op, Fft) and op.inverse)
+        if x.dtype in (FLOAT32, COMPLEX64) and not inverse:
             return "single precision is computed in double: the pass `in_double` casts it"
         name, _ = loop_of(op, x)
         return "" if has_loop(name, x.dtype) else f"NumPy's loop of {name} was not found"
@@ -560,7 +561,7 @@ def called(call: Called, problem: Problem, caps: Caps) -> CKernel:
     strides += [x.strides[a] * t.dtype.itemsize for x, t, at in each for a in at]
     lines = []
     if call.loop in FOURIER:  # which also takes a number that it multiplies by
-        lines = [Text("const double one = 1;")]
+        lines = [Text(f"const {STORED[real_part(first)]} one = 1;")]
         places.insert(1, "(char *)&one")
         strides.insert(1, 0)
     ends = head.sizes((*letters[:-1], "n")[: len(over)], over)

@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import final
 
-from ge2.codegen.axes import ALWAYS, Loop, Spec, Work, nest
+from ge2.codegen.axes import ALWAYS, Loop, Spec, Work
 from ge2.codegen.kernel_values import Held, Param
+from ge2.codegen.layout import nest
 from ge2.codegen.text import Text, guard
 from ge2.ir import Literal
 from ge2.ops.random import Draw
@@ -61,9 +62,8 @@ class Lanes:
         self.inner = self.pack > 1 or bool(self.alternating.strands)
         specs += [Spec((self.lane,), "inner")] if self.inner else []
         parts = [part(problem, w, self.kept) for w in problem.folded]
-        self.root = nest(
-            problem.works, specs, ALWAYS, Spec(tuple(self.kept), "block") if self.kept else None
-        )
+        around = Spec(tuple(self.kept), "block") if self.kept else None
+        self.root = nest(problem.works, specs, ALWAYS, around)
         self.said = Statements(problem, self.places, self.root)
         self.said.marks = self.windows.marks if self.windows.pack else None
         self.said.in_order = len(self.over) == 1 and self.narrow is None

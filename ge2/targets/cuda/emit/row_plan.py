@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from typing import final
 
 from ge2.base.arrays import HALF
-from ge2.codegen.axes import ALWAYS, Loop, Spec, Work, nest
+from ge2.codegen.axes import ALWAYS, Loop, Spec, Work
 from ge2.codegen.kernel_values import Held, Param
+from ge2.codegen.layout import nest
 from ge2.targets.cuda.emit import words as reductions
 from ge2.targets.cuda.emit.region import Problem, Statements
 from ge2.targets.cuda.emit.special_reductions import Part, Partials, Pick, part, pick
@@ -28,9 +29,8 @@ REGISTERED, IN_SHARED, READ_AGAIN = "registers", "shared memory", "memory"
 def few(problem: Problem, whole: frozenset[int], tuning: Rowwise) -> bool:
     """True if a block might have all rows of a region that folds over them too."""
     rows = math.prod(n for a, n in problem.axes.sizes.items() if a not in whole)
-    return rows <= tuning.alone * tuning.rounds_again and any(
-        w.over - whole for w in problem.folded
-    )
+    again = any(w.over - whole for w in problem.folded)
+    return again and rows <= tuning.alone * tuning.rounds_again
 
 
 @final
