@@ -7,6 +7,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from importlib import import_module
@@ -92,7 +93,8 @@ def pytest_collection() -> Iterator[None]:
 
 def import_share() -> None:
     """Workers of a run begin with different tests, so that each writes a part of the bytecode, with
-    its assertions rewritten, and finds that of the others.
+    its assertions rewritten, and finds that of the others; so with the constants of ge2's modules,
+    from which Hypothesis draws and which it keeps in a folder.
     """
     worker, count = (os.environ.get(f"PYTEST_XDIST_WORKER{name}") for name in ("", "_COUNT"))
     if worker is None or count is None:
@@ -101,6 +103,12 @@ def import_share() -> None:
     for path in tests[int(worker.removeprefix("gw")) :: int(count)]:
         with suppress(Exception, pytest.skip.Exception):  # which it says where it is collected
             import_module(f"tests.{path.parent.name}.{path.stem}")
+    with suppress(Exception):  # of a part of Hypothesis that is its own
+        from hypothesis.internal.constants_ast import constants_from_module
+
+        ours = sorted(name for name in sys.modules if name.partition(".")[0] == "ge2")
+        for name in ours[int(worker.removeprefix("gw")) :: int(count)]:
+            constants_from_module(sys.modules[name])
 
 
 def is_published(item: DoctestItem) -> bool:

@@ -58,7 +58,7 @@ class Settings:
     debug_nans:   bool = setting(False, "a NaN in a result is an error that names the equation", keyed=True)
     debug_infs:   bool = setting(False, "so is an infinity", keyed=True)
     nvtx:         bool = setting(False, "NVTX ranges for kernels and named scopes, on GPUs", keyed=True)
-    shim_seed:    int = setting(0, "order of CUDA threads that are run on the CPU; 0: that of their numbers")
+    shim_seed:    int = setting(0, "order of CUDA threads on the CPU; 0: that of their numbers, 1: the last first")
     shim_watch:   bool = setting(False, "look at each access to memory of CUDA threads on a CPU", keyed=True)
     check_leaks:  bool = setting(False, "a traced value that outlives its trace is an error at once")
     capture:      str = setting("auto", "launch kernels as graphs", ("auto", "on", "off"), keyed=True)

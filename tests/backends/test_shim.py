@@ -724,6 +724,50 @@ def test_the_order_is_that_of_the_settings_and_the_same_each_time() -> None:
     assert sorted(orders[1]) == sorted(orders[3]) == orders[0]
 
 
+def test_the_order_of_blocks() -> None:
+    """That of their numbers, the last first, neighbours in any order, and those far apart."""
+    source = kernel("if (threadIdx.x == 0) a[atomicAdd(&a[n], 1)] = blockIdx.x;")
+    orders = []
+    for seed in range(4):
+        a = np.zeros(41, np.int32)
+        ShimDevice(seed=seed).module(source).get_function("wrong")((40,), (32,), (a, np.int32(40)))
+        orders.append(a[:40].tolist())
+    blocks = list(range(40))
+    assert orders[:2] == [blocks, blocks[::-1]]
+    assert [sorted(each) for each in orders[2:]] == [blocks] * 2
+    near, far = (max(abs(b - n) for n, b in enumerate(each)) for each in orders[2:])
+    assert 0 < near < 8 < far
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_blocks_that_wait_for_those_before_them_end_in_any_order(seed: int) -> None:
+    """More of them than are begun at once, each of which waits for the one before."""
+    source = kernel(
+        "if (threadIdx.x || blockIdx.x == 0) return;\n"
+        "while (atomicAdd(&a[blockIdx.x - 1], 0) == 0) __nanosleep(20);\n"
+        "atomicExch(&a[blockIdx.x], n + blockIdx.x);"
+    )
+    a = np.eye(1, 600, dtype=np.int32)[0]
+    ShimDevice(seed=seed).module(source).get_function("wrong")((600,), (32,), (a, np.int32(1)))
+    assert a.tolist() == list(range(1, 601))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_bundle_whose_members_wait_for_each_other_is_wrong_in_another_order(seed: int) -> None:
+    """Sixteen blocks of one, and those of one that reads what it writes: right in their own order,
+    and where neighbours change places.
+    """
+    source = kernel(
+        "const int k = blockIdx.x % 16 * 32 + threadIdx.x;\n"
+        "a[n * (1 + blockIdx.x / 16) + k] = a[n * (blockIdx.x / 16) + k] + 1;"
+    )
+    a, n = np.zeros(3 * 512, np.int32), np.int32(512)
+    ShimDevice(seed=seed).module(source).get_function("wrong")((32,), (32,), (a, n))
+    assert (a[1024:] == 2).all() == (seed in (0, 2))
+    with pytest.raises(KernelError, match="a thread of block [0-9]+ (reads|writes)"):
+        ShimDevice(seed=seed, watch=True).module(source).get_function("wrong")((32,), (32,), (a, n))
+
+
 def test_launches_from_several_threads() -> None:
     def sums(n: int) -> list[float]:
         a, found = np.full(n, 2, np.float32), []

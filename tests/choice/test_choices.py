@@ -22,6 +22,7 @@ from ge2.compile import compile_graph
 from ge2.targets.cuda.emulator import OfflineDevice
 from ge2.targets.cuda.limits import A100, H200, Limits
 from ge2.targets.cuda.tuning import Rule
+from tests.codegen.texts import chosen_kernels
 
 PERSISTENT = "persistent kernel in CUDA"
 BLOCK, GRID = f"{PERSISTENT}, one block", f"{PERSISTENT}, all blocks together"
@@ -438,8 +439,8 @@ def test_rows_decide_among_kernels_of_tensor_cores(
     bf16 = np.dtype(ml_dtypes.bfloat16)
     types = [ge2.ShapeDtypeStruct(s, bf16) for s in ((m, k), (k, n), (n,))]
     graph = ge2.make_jaxpr(layer)(*types).graph
-    executable = compile_graph(graph, device=OfflineDevice(device))
-    assert [each.choice.family.name for each in executable.kernels if each.choice][-1] == family
+    kernels = chosen_kernels(graph, device)
+    assert [each.choice.family.name for each in kernels if each.choice][-1] == family
 
 
 def test_a_fold_whose_rows_blocks_share_takes_as_long_as_its_bytes() -> None:
@@ -449,7 +450,7 @@ def test_a_fold_whose_rows_blocks_share_takes_as_long_as_its_bytes() -> None:
         f = lambda x: (x.sum(0), x.max(0) * 2)  # noqa: E731
         with config.using(executor="c"):
             graph = ge2.make_jaxpr(f)(array(rows, columns)).graph
-            (kernel,) = compile_graph(graph, device=OfflineDevice(H200)).kernels
+            (kernel,) = chosen_kernels(graph, H200)
         return kernel.choice.candidates[0].predicted or 0.0
 
     assert 0 < predicted(1 << 16, 512) <= 1.1 * predicted(1 << 11, 1 << 14)

@@ -15,9 +15,9 @@ import ge2
 from ge2.base.config import config
 from ge2.codegen.text import declared_twice
 from ge2.compile import compile_graph
-from ge2.targets.cuda.emulator import EMULATED, OfflineDevice, ShimDevice
+from ge2.targets.cuda.emulator import EMULATED, ShimDevice
 from ge2.targets.cuda.limits import A100, H200, Chip
-from tests.codegen.texts import kernels
+from tests.codegen.texts import chosen_kernels, kernels
 from tests.compared import all_close
 from tests.together import needs_compiler
 
@@ -327,7 +327,7 @@ def test_few_long_rows_of_costly_work_are_two_kernels(
     """So that several blocks fold one; but one has a row, with all its threads, where it is soon done."""
     x = ge2.ShapeDtypeStruct((rows, 1 << 16), np.float32)
     graph = ge2.make_jaxpr(partial(scaled, functions=functions))(x, x).graph
-    (step,) = compile_graph(graph, device=OfflineDevice(H200)).kernels
+    (step,) = chosen_kernels(graph, H200)
     assert str(step.choice).startswith(f"region in CUDA, {kernel}")
     assert kernel == "in two" or "TEAM     = 1024;" in step.source
 

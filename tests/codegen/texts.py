@@ -7,6 +7,9 @@ from typing import Any
 import ge2
 from ge2.cli.show import assemblers
 from ge2.compile import compile_graph
+from ge2.ir import Graph
+from ge2.program.records import Kernels
+from ge2.program.records import kernels as as_shown
 from ge2.targets.cuda.emit import CudaKernel
 from ge2.targets.cuda.emulator import OfflineDevice, limits_of
 from ge2.targets.cuda.limits import Limits
@@ -22,3 +25,11 @@ def kernels(
     return [
         (s.kernel, s.text()) for d in assemblers(executable) for s in d.kernels.sources.values()
     ]
+
+
+def chosen_kernels(graph: Graph, chip: Limits, name: str = "f") -> Kernels:
+    """The kernels of a graph as users see them, for tests of which are chosen. Nothing is compiled, as
+    it is where an executable is asked for them: by NVRTC in a second, which tests of their texts do.
+    """
+    executable = compile_graph(graph, name=name, device=OfflineDevice(chip))
+    return as_shown(executable.made(executable.unbuilt()))

@@ -22,7 +22,7 @@ from ge2.passes.fold import iotas
 from ge2.targets.cuda.emulator import OfflineDevice, limits_of
 from ge2.targets.cuda.limits import H200
 from ge2.targets.cuda.load.nvrtc import compile, told
-from tests.codegen.texts import kernels
+from tests.codegen.texts import chosen_kernels, kernels
 from tests.kernels.attention_cases import (
     BACKWARD,
     BF16,
@@ -367,6 +367,7 @@ def test_weights_times_captured_ones_are_in_a_band() -> None:
     checked(attention, drawn(np.random.default_rng(3), (2, 72, 32), (2, 72, 32), F32), "mma f32")
 
 
+@pytest.mark.exhaustive("name", "back", table="words for masks")
 @pytest.mark.parametrize("back", [False, True])
 @pytest.mark.parametrize("name", MASKS)
 def test_masks_are_bands_in_any_words(name: str, back: bool) -> None:
@@ -393,6 +394,7 @@ def test_masks_are_bands_in_any_words(name: str, back: bool) -> None:
     judge_slopes(*[ys if back else [ys] for ys in (ge2.jit(function)(*xs), exactly(function, *xs))])
 
 
+@pytest.mark.exhaustive("kind", table="slopes of attention")
 @pytest.mark.parametrize("kind", ["wgmma bf16", "mma bf16", "mma f32"])
 def test_cotangents_of_a_bias_that_many_batches_share_are_added_up_in_parts(kind: str) -> None:
     """Its tiles alone would be few blocks."""
@@ -446,7 +448,7 @@ def test_short_attention_in_float32_is_its_small_products(
 
     x = ge2.ShapeDtypeStruct((heads, length, 64), np.float32)
     graph = ge2.make_jaxpr(f)(x, x, x).graph
-    kinds = [k.kind for k in compile_graph(graph, device=OfflineDevice(H200)).kernels]
+    kinds = [k.kind for k in chosen_kernels(graph, H200)]
     assert ("small product" in kinds) is products
 
 
@@ -455,7 +457,7 @@ def families_chosen(function: Attention, queries: int, keys: int, width: int) ->
     xs = [ge2.ShapeDtypeStruct((64, 64, n, width), BF16) for n in (queries, keys, keys)]
     with expecting("sm_90a"):
         graph = ge2.make_jaxpr(function)(*xs).graph
-        made = compile_graph(graph, device=OfflineDevice(H200)).kernels
+        made = chosen_kernels(graph, H200)
     names = [k.choice.family.name for k in made if k.choice is not None]
     return [name for name in names if "attention" in name]
 
@@ -481,6 +483,7 @@ def test_few_keys_are_not_shared_by_warps() -> None:
     assert families_chosen(plain, 1, 8192, 64) != [MMA]
 
 
+@pytest.mark.exhaustive("kind", "mask", "queries", table="slopes by one kernel")
 @pytest.mark.parametrize("kind", ["mma bf16", "mma f16"])
 @pytest.mark.parametrize("mask", [None, masked(0), masked(-5, 40)])
 @pytest.mark.parametrize(("queries", "keys"), [(5, 7), (49, 49), (70, 40), (16, 64)])

@@ -11,10 +11,8 @@ import pytest
 import ge2
 from ge2.base.config import config
 from ge2.choice.problem import Pin
-from ge2.cli.show import OfflineDevice
-from ge2.compile import compile_graph
 from ge2.targets.cuda.limits import H200
-from tests.codegen.texts import kernels
+from tests.codegen.texts import chosen_kernels, kernels
 from tests.kernels.test_cuda_mma import SKINNY, TILES
 from tests.kernels.wgmma_cases import TURNS
 from tests.nvrtc import needs_nvrtc
@@ -190,8 +188,8 @@ WRITTEN: Final[dict[str, F]] = {
 def test_quantised_layers_are_products_of_tensor_cores(name: str) -> None:
     xs = np.zeros((512, 512), I8), np.zeros((512, 512), I8), np.zeros(512, F32)
     graph = ge2.make_jaxpr(WRITTEN[name])(*xs).graph
-    found = compile_graph(graph, name="layer", device=OfflineDevice(H200))
-    families = [k.choice.family.name for k in found.kernels if k.choice is not None]
+    found = chosen_kernels(graph, H200, "layer")
+    families = [k.choice.family.name for k in found if k.choice is not None]
     assert [f for f in families if "product" in f and "mma" in f], families
 
 

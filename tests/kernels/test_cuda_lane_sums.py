@@ -13,11 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ge2
-from ge2.cli.show import OfflineDevice
-from ge2.compile import compile_graph
 from ge2.ops.index import ScatterAdd
 from ge2.targets.cuda.emulator import EMULATED
 from ge2.targets.cuda.limits import H200
+from tests.codegen.texts import chosen_kernels
 from tests.exhaustive import examples
 from tests.kernels.programs import needs_compiler
 from tests.kernels.test_cuda_exact_sums import added
@@ -75,5 +74,5 @@ def test_few_places_of_wide_rows_are_summed_so(places: int, columns: int, laned:
         ge2.ShapeDtypeStruct((1 << 20, columns), "f4"),
     )
     made = ge2.make_jaxpr(sums)(*given).graph
-    (kernel,) = compile_graph(made, name="sums", device=OfflineDevice(H200)).kernels[-1:]
+    (kernel,) = chosen_kernels(made, H200, "sums")[-1:]
     assert ("sum" in kernel.name and "columns of their own" in str(kernel.choice.taken)) is laned

@@ -19,6 +19,7 @@ from ge2.ops.index import Gather, Scatter, ScatterAdd, ScatterMax, ScatterMin
 from ge2.ops.reduce import kept
 from ge2.ops.shape import Reshape, Rev, Transpose
 from ge2.passes.take_to_mask import Index
+from tests.exhaustive import covering
 from tests.kernels.programs import Programs, alike, eager_threads, needs_compiler, numbers
 
 pytestmark = [needs_compiler, pytest.mark.usefixtures("eager_threads")]
@@ -63,16 +64,19 @@ def test_short_rows_at_many_indices(width: int) -> None:
     """
     rng, programs, n = np.random.default_rng(width), Programs(), 777
     row = (width,) if width else ()
-    for kind in (np.int64, np.int32, np.uint8):
+    kinds, ways = (np.int64, np.int32, np.uint8), range(4)
+    taken_at = lambda case: {("kind", case[0]), ("axes", case[1])}  # noqa: E731
+    name = lambda case: f"{width} at {case}"  # noqa: E731
+    wanted = covering([(kind, way) for kind in kinds for way in ways], name, taken_at)
+    for kind in kinds:
         low = 0 if kind is np.uint8 else -9
         near, far = (rng.integers(low, 9, (n, 2)).astype(kind)[:, k] for k in (0, 1))
         views = programs.given(near), programs.apply(Rev((0,)), programs.given(far))
         x = rng.random((9, 11, *row))
         each = (views[0], near), (views[1], far[::-1])
         one = programs.given(np.array(5, kind)), np.array(5, kind)
-        for axes, taken in (
-            ((0, 1), each), ((0, 1), (one, each[0])), ((1,), each[:1]), ((0,), each[1:]),
-        ):  # fmt: skip
+        cases = ((0, 1), each), ((0, 1), (one, each[0])), ((1,), each[:1]), ((0,), each[1:])
+        for axes, taken in [case for n, case in enumerate(cases) if (kind, n) in wanted]:
             rest = tuple(m for a, m in enumerate(x.shape) if a not in axes)
             updates = rng.random((n, *rest))
             programs.add(Gather(axes), (programs.given(x), x), *taken)

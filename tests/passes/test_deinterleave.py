@@ -237,6 +237,7 @@ def sums(x: Any) -> Any:
 
 
 @needs_compiler
+@pytest.mark.exhaustive("shape", "dtype", table="sums of every other element")
 @pytest.mark.parametrize("dtype", [np.float32, np.int32])
 @pytest.mark.parametrize("shape", [(2, 16), (67, 10), (300, 24), (5, 258), (33, 32)])
 def test_folds_equal_numpy(shape: tuple[int, int], dtype: Any) -> None:
@@ -248,6 +249,7 @@ def test_folds_equal_numpy(shape: tuple[int, int], dtype: Any) -> None:
 
 
 @needs_compiler
+@pytest.mark.exhaustive("shape", "dtype", table="every other element")
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int8, np.float16])
 @pytest.mark.parametrize("shape", [(2, 16), (3, 10), (4, 24), (1, 2), (2, 96), (34, 32)])
 def test_kernels_equal_numpy(shape: tuple[int, int], dtype: Any) -> None:

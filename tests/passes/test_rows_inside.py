@@ -203,6 +203,7 @@ def one_kernel(function: F, *arrays: Any) -> None:
 
 
 @needs_compiler
+@pytest.mark.exhaustive("dtype", "width", table="short rows inside")
 @pytest.mark.parametrize("dtype", [*DTYPES, np.float64])
 @pytest.mark.parametrize("width", [1, 2, 3, 4, 16])
 def test_short_rows_at_indices_that_a_region_makes(width: int, dtype: Any) -> None:

@@ -76,6 +76,7 @@ def test_few_columns_and_points_are_left(n: int, k: int) -> None:
 
 
 @needs_compiler
+@pytest.mark.exhaustive("name", "dtype", table="turned columns")
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize(("n", "k", "dtype"), [(33, 5, np.float32), (16, 4, np.float64)])
 def test_it_means_the_same(name: str, n: int, k: int, dtype: Any) -> None:

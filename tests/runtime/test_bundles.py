@@ -14,6 +14,7 @@ import pytest
 import ge2
 from ge2 import optim
 from ge2.base.config import config
+from ge2.base.errors import VerifyError
 from ge2.base.source import templates
 from ge2.codegen.text import Argument
 from ge2.program import Concurrent
@@ -21,7 +22,7 @@ from ge2.targets.cuda.assemble import steps
 from ge2.targets.cuda.emit import ASKING, CudaKernel
 from ge2.targets.cuda.launch import Launch
 from ge2.targets.cuda.launch.graph import Access
-from ge2.targets.cuda.launch.template import Bundling, memories_of
+from ge2.targets.cuda.launch.template import Bundling, Entry, memories_of
 from ge2.targets.cuda.limits import H200, PARAMETERS
 from ge2.targets.cuda.load.kernels import ProgramKernels
 from ge2.targets.cuda.load.nvrtc import Order, compile_all
@@ -223,6 +224,24 @@ def test_launches_that_wait_for_each_other_are_neither_one_nor_in_another_order(
     for later, new in enumerate(alone):
         for before in (each for each in alone[:later] if each.touches(new)):
             assert place[id(before.launches[0])] < place[id(new.launches[0])]
+
+
+def test_a_bundle_whose_members_wait_for_each_other_is_found(monkeypatch):
+    """As it was made before bundles knew of others between, which the emulator ran in order."""
+    kernels = ProgramKernels()
+    (number,) = kernels_of(kernels, "a").values()
+    items = [Launch(number, (5 + n,), (32,), 0, (np.int32(n),), "a") for n in range(6)]
+    memory = {
+        id(each): [Access("arena", n, n + 1, False), Access("arena", n + 1, n + 2, True)]
+        for n, each in enumerate(items)
+    }
+    bundled = lambda: Bundling(kernels, Launches(bundled=2), 1 << 20).launches(  # noqa: E731
+        items, lambda item: memory[id(item)]
+    )
+    assert bundled() == items
+    monkeypatch.setattr(Entry, "touches", lambda *_: False)
+    with pytest.raises(VerifyError, match="a does not wait for a"):
+        bundled()
 
 
 def test_the_longest_text_is_compiled_first():

@@ -11,9 +11,9 @@ import pytest
 import ge2
 from ge2.base.config import config
 from ge2.dispatch import cache
-from ge2.targets.cuda.launch import Address, Branch, Launch, While
+from ge2.targets.cuda.launch import Address, Branch, Launch, While, count, texts
 from ge2.targets.cuda.launch.graph import waits
-from ge2.targets.cuda.launch.template import accesses, count, rebound, texts
+from ge2.targets.cuda.launch.template import accesses, rebound
 from tests.compared import all_equal
 from tests.together import needs_compiler
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import numpy as np
@@ -9,11 +10,12 @@ import pytest
 
 import ge2
 from ge2.base.config import config
-from ge2.base.errors import KernelError
+from ge2.base.errors import KernelError, VerifyError
 from ge2.compile.catalog import manner
 from ge2.dispatch import cache
-from ge2.targets.cuda.launch import Address, Launch, TensorMap, Tiles, in_any_order
-from ge2.targets.cuda.launch.graph import Access, waits
+from ge2.targets.cuda.assemble import check_owners
+from ge2.targets.cuda.launch import Address, Launch, TensorMap, Tiles, While, graph, in_any_order
+from ge2.targets.cuda.launch.graph import Access, check_places, checked_waits, conflicts, waits
 from ge2.targets.cuda.launch.template import Group, accesses, rebound
 
 SEEDS = range(1, 9)
@@ -56,6 +58,83 @@ def test_a_tensor_map_reads_or_writes_what_it_is_made_of():
     assert str(launch) == "kernel<<<1, 32>>>(tiles of 2x4 of h + 16, tiles of 2x4 of y)"
     group = Group(0, launches=[launch])
     assert group.bases == ["arena", "y"] and group.numbers == []
+
+
+def chain(*pairs):
+    """Launches that each write an array and read another, and the arrays of the arena, one by one."""
+    made = [
+        pending(Address(y, in_arena=True), Address(x, in_arena=True), written=[0]) for y, x in pairs
+    ]
+    names = dict.fromkeys(name for pair in pairs for name in pair)
+    return made, {name: (64 * n, 64) for n, name in enumerate(names)}
+
+
+@pytest.mark.parametrize(
+    ("places", "why"),
+    [
+        ([[0], [1], [2]], None),
+        ([[0], [1, 2]], "kernel does not wait for kernel"),  # a member reads what another writes
+        ([[1], [0, 2]], "kernel does not wait for kernel"),  # or comes too late
+    ],
+)
+def test_launches_in_other_places_are_checked(places, why):
+    """Whatever the order is in which the emulator begins their blocks."""
+    items, spans = chain("ba", "cb", "dc")
+    touched = [accesses(each, spans, {}) for each in items]
+    given = [[items[n] for n in place] for place in places]
+    expected = nullcontext() if why is None else pytest.raises(VerifyError, match=why)
+    with config.using(check=True), expected:
+        check_places(items, touched, given)
+
+
+def test_what_does_not_wait_is_found(monkeypatch):
+    items, spans = chain("ba", "cb", "dc", "da")
+    touched = [accesses(each, spans, {}) for each in items]
+    with config.using(check=True):
+        assert checked_waits(items, touched, 1) == [(), (0,), (1,), (2,)]
+        monkeypatch.setattr(graph, "waits", lambda *_: [(), (0,), (0,), (2,)])
+        with pytest.raises(VerifyError, match="kernel does not wait for kernel"):
+            checked_waits(items, touched, 1)
+
+
+def test_an_array_that_is_read_is_still_there():
+    """In the memory that it has for some time: also in a loop, whose second round reads what the first
+    has written elsewhere.
+    """
+    items, spans = chain("ba", "cb", "db")
+    check_owners(items, spans, set())
+    spans["c"] = spans["b"]
+    with pytest.raises(VerifyError, match="reads b where c was written since"):
+        check_owners(items, spans, set())
+    check_owners(items, spans, {"b"})  # which the host may write again
+    items, spans = chain("ba", "cb")
+    loop = While((), tuple(items), Address("going"), "loop")
+    check_owners([loop], spans, set())
+    spans["c"] = spans["a"]
+    check_owners(items, spans, set())
+    with pytest.raises(VerifyError, match="reads a where c was written since"):
+        check_owners([loop], spans, set())
+
+
+def test_what_touches_a_part_is_before_too():
+    """Of all that was there before, however it is cut."""
+    rng = np.random.default_rng(0)
+    launches = [
+        [
+            Access("arena", int(a), int(a + n), bool(w))
+            for a, n, w in zip(*rng.integers((0, 1, 0), (12, 5, 2), (3, 3)).T, strict=True)
+        ]
+        for _ in range(60)
+    ]
+    found = conflicts(launches)
+    for i, each in enumerate(launches):
+        for n in range(i):
+            met = any(
+                x.first < y.last and y.first < x.last and (x.written or y.written)
+                for x in each
+                for y in launches[n]
+            )
+            assert met == bool(found[i] >> n & 1)
 
 
 def steps():
@@ -112,6 +191,7 @@ def test_the_order_is_another():
     assert len(orders) > 3
     assert all(order[-1] == 4 and order.index(0) < order.index(2) for order in orders)
     assert in_any_order(made, 7) == in_any_order(made, 7)
+    assert [each.name for each in in_any_order(made, 1)] == [*"13024"]
 
 
 def test_a_report_says_how_launches_went():

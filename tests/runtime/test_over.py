@@ -11,10 +11,14 @@ import pytest
 
 import ge2
 from ge2.base.config import config
+from ge2.base.errors import VerifyError
 from ge2.codegen.kernel_values import Blocks
+from ge2.codegen.layout import Layout
+from ge2.compile import steps
 from ge2.compile.steps import in_place
 from ge2.ops.graphs.contraction import steps_of
 from ge2.program import PLACEMENT
+from ge2.targets.cuda.assemble.steps import check_written_over
 from ge2.targets.cuda.limits import H200
 from tests.together import needs_compiler
 
@@ -110,6 +114,42 @@ def test_the_values_are_those_of_numpy(f: Any, over: bool, shape: tuple[int, int
     assert len(whole) == {in_the_first_pass: 2}.get(f, 1) + (not over)
 
 
+def test_a_kernel_that_reads_what_one_before_wrote_over_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As it was before somebody asked whether a region may be divided."""
+    monkeypatch.setattr(steps, "is_divided", lambda *_: False)
+    a, w = RANDOM.standard_normal((300, 20)), RANDOM.standard_normal((20, 40))
+    with config.using(executor="shim", tuning=(OVER,), passes_off="epilogue"):
+        f = ge2.jit(around(sums_apart))
+        with pytest.raises(
+            VerifyError, match="region writes result 0 over input 0, which it reads"
+        ):
+            f.lower(a, w, None).executable.build()
+
+
+def test_an_input_is_not_where_a_result_is_before_it_was_read() -> None:
+    """By launches written by hand: which inputs each is given, and which results."""
+    with config.using(executor="shim", tuning=(OVER,), passes_off="epilogue"):
+        low = ge2.jit(around(np.tanh)).lower(np.ones((5, 7)), np.ones((7, 9)), None)
+    program = low.executable.program
+    (step,) = (s for s in program.steps if s.name == "pointwise")
+    reads, writes, both = ({"in": i, "out": o} for i, o in (({0}, set()), (set(), {0}), ({0}, {0})))
+    for uses in ([both], [reads, writes], [reads, both]):
+        check_written_over(program, step.eqn, uses)
+    for uses in ([writes, reads], [both, reads], [writes, both]):
+        with pytest.raises(VerifyError, match="over input 0, which it reads later"):
+            check_written_over(program, step.eqn, uses)
+    (x,), (y,) = step.eqn.inputs, step.eqn.outs
+    turned = replace(program, layouts={**program.layouts, x: Layout(0, (1, 5))})
+    with pytest.raises(VerifyError, match="over input 0, which it reads later"):
+        check_written_over(turned, step.eqn, [both])
+    apart = replace(
+        program, layouts={**program.layouts, x: Layout(0, (18, 2)), y: Layout(1, (18, 2))}
+    )
+    check_written_over(apart, step.eqn, [writes, reads])
+
+
 def test_arrays_that_are_written_over_are_computed_again_under_a_limit() -> None:
     """The search sees them where they wait, though their memory is another's in the end."""
 
@@ -151,8 +191,8 @@ def test_a_library_writes_over_none_of_its_arrays(family: str, over: bool) -> No
 
     xs = [RANDOM.normal(size=s).astype(ml_dtypes.bfloat16) for s in ((64, 64), (64, 64), (64, 64))]
     with config.using(executor="shim", prefer=(family,)):
-        steps = ge2.jit(slope).lower(*xs).executable.program.steps
-    (eqn,) = (s.eqn for s in steps if s.name == "contraction")
+        made = ge2.jit(slope).lower(*xs).executable.program.steps
+    (eqn,) = (s.eqn for s in made if s.name == "contraction")
     (x,) = (v for v in steps_of(eqn.op).rest.inputs if v in eqn.op.graph.inputs)
     x = eqn.inputs[eqn.op.graph.inputs.index(x)]
     assert in_place(eqn, 0, x, "cuda", Blocks()) == over

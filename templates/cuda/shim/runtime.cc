@@ -130,23 +130,71 @@ static void freed(Block *b) {
     free(b);
 }
 
-/* Blocks are begun in their order, or shuffled a few at a time: one that waits for those before it finds them. */
+/* The order in which blocks are begun: that of their numbers, the last first, or any: by an even seed among neighbours,
+ * eight at a time, by an odd one far apart, since members of a bundle have the blocks of one after those of another. As
+ * soon as a block waits for others the first of those that are left is next, so that it finds all before it. */
+struct Order {
+    uint64_t total, begun, first, step, start;
+    bool far;
+    unsigned char *done; /* a bit a block; none where they begin in their order */
+    uint64_t window[WINDOW];
+};
+
+static uint64_t divisor(uint64_t a, uint64_t b) { return b ? divisor(b, a % b) : a; }
+
+static bool ordered(Order &o, uint64_t total) {
+    o = {};
+    o.total = total;
+    if (!now.shuffled && !now.reversed) return true;
+    o.far = now.shuffled && now.launch->seed % 2;
+    for (o.step = total * 5 / 8 | 1; o.far && divisor(o.step, total) != 1;) o.step++;
+    o.start = o.far ? drawn(total) : 0;
+    o.done = (unsigned char *)memory(total / 8 + 1, 1);
+    return o.done != nullptr;
+}
+
+/* The block that is begun as number `k`, were there none that waits. */
+static uint64_t wanted(Order &o, uint64_t k) {
+    if (now.reversed) return o.total - 1 - k;
+    if (o.far) return (o.start + k % o.total * o.step) % o.total;
+    if (k % WINDOW == 0) {
+        int size = o.total - k < WINDOW ? int(o.total - k) : int(WINDOW);
+        for (int i = 0; i < size; i++) o.window[i] = k + i;
+        shuffle(o.window, size);
+    }
+    return o.window[k % WINDOW];
+}
+
+static uint64_t next(Order &o, uint64_t &k) {
+    if (!o.done) return o.begun++;
+    o.begun++;
+    uint64_t n = 0;
+    if (now.idle > 0) {
+        while (o.done[o.first / 8] >> o.first % 8 & 1) o.first++;
+        n = o.first;
+    } else {
+        do n = wanted(o, k++);
+        while (o.done[n / 8] >> n % 8 & 1);
+    }
+    o.done[n / 8] |= 1 << n % 8;
+    return n;
+}
+
 static void run_grid(uint64_t total) {
     Block *resident[RESIDENT] = {}, *spare = nullptr;
-    uint64_t window[WINDOW], begun = 0;
+    Order order;
+    uint64_t drawn_so_far = 0;
     int count = 0, at = 0;
-    bool more = true; /* another block is to be begun */
-    while (!now.failed && (count || begun < total)) {
-        if (begun < total && count < RESIDENT && (more || count == 0)) {
-            if (begun % WINDOW == 0) {
-                int size = total - begun < WINDOW ? int(total - begun) : int(WINDOW);
-                for (int i = 0; i < size; i++) window[i] = begun + i;
-                shuffle(window, size);
-            }
+    bool more = ordered(order, total); /* another block is to be begun */
+    while (!now.failed && (count || order.begun < total)) {
+        if (order.begun < total && count < RESIDENT && (more || count == 0)) {
             Block *b = spare ? spare : made();
             spare = nullptr;
-            if (now.failed) return freed(b);
-            start(b, window[begun++ % WINDOW]);
+            if (now.failed) {
+                freed(b);
+                break;
+            }
+            start(b, next(order, drawn_so_far));
             at = count;
             resident[count++] = b;
         } else {
@@ -166,6 +214,7 @@ static void run_grid(uint64_t total) {
     }
     for (int i = 0; i < count; i++) freed(resident[i]);
     freed(spare);
+    free(order.done);
 }
 
 extern "C" __attribute__((visibility("default"))) int ge2_shim_launch(
@@ -183,7 +232,8 @@ extern "C" __attribute__((visibility("default"))) int ge2_shim_launch(
     now.size = block[0] * block[1] * block[2];
     now.dynamic = dynamic;
     now.random = seed * 0x2545f4914f6cdd1d;
-    now.shuffled = seed != 0;
+    now.reversed = seed == LAST_FIRST;
+    now.shuffled = seed && !now.reversed;
     now.failed = false;
     now.idle = 0;
     now.fenced = false;

@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { WARP = 32, MATES = 4 * WARP, RESIDENT = 256, WINDOW = 8, PATIENCE = 1 << 20 };
+enum { WARP = 32, MATES = 4 * WARP, RESIDENT = 256, WINDOW = 8, PATIENCE = 1 << 20, LAST_FIRST = 1 };
 enum State { READY, PAUSED, AT_BARRIER, IN_WARP, ENDED };
 
 /* Something that is done later. `group`: its number in its thread's channel, or its barrier. */
@@ -71,7 +71,7 @@ static struct {
     int size;
     size_t dynamic;
     uint64_t random;
-    bool shuffled, failed;
+    bool shuffled, reversed, failed;
     int idle; /* pauses since anything was achieved */
     unsigned char poison;
     bool fenced;
@@ -99,6 +99,10 @@ static uint64_t drawn(uint64_t below) {
 
 template <class T>
 static void shuffle(T *list, int64_t count) {
+    for (int64_t i = 0; now.reversed && i < count / 2; i++) {
+        T kept = list[i];
+        list[i] = list[count - 1 - i], list[count - 1 - i] = kept;
+    }
     if (!now.shuffled) return;
     for (int64_t i = count - 1; i > 0; i--) {
         int64_t j = drawn(i + 1);

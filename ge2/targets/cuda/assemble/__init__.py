@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import partial
 from typing import TYPE_CHECKING, Any, final
 
 from ge2.base.arrays import SHORT
+from ge2.base.config import config
+from ge2.base.errors import VerifyError
 from ge2.base.record import collector_paused, record
 from ge2.base.source import execute
 from ge2.codegen.environment import render
@@ -41,7 +44,7 @@ from ge2.targets.cuda.device import (
     upload,
     view,
 )
-from ge2.targets.cuda.launch import ARENA, Address, Straight
+from ge2.targets.cuda.launch import ARENA, Address, Item, Launch, Straight, While, address_of
 from ge2.targets.cuda.launch.template import Assembled, Bundling, Group, Groups, accesses, functions
 
 if TYPE_CHECKING:
@@ -135,6 +138,45 @@ def computing(p: Assembled, weak: list[str], numbers: list[str]) -> Any:
     return partial(quietly, names["compute"])
 
 
+# -------- Whose the memory is that a launch reads, where graphs are checked.
+
+
+def check_owners(
+    items: Iterable[Item], spans: Mapping[str, tuple[int, int]], elsewhere: AbstractSet[str]
+) -> None:
+    """VerifyError if a launch reads an array of the arena where another one was written since.
+
+    `elsewhere`: arrays that more than launches write.
+    """
+    ends = sorted({end for first, nbytes in spans.values() for end in (first, first + nbytes)})
+    owners = dict[int, str]()  # of what begins at each of the ends
+    for each in flat(items):
+        addresses = enumerate(map(address_of, each.arguments))
+        found = [(i, a.array) for i, a in addresses if a is not None and a.in_arena]
+        used = [(i in each.written, name, parts_of(ends, *spans[name])) for i, name in found]
+        for written, name, parts in used:
+            others = {owners.get(part, name) for part in parts} - {name}
+            if others and not written and name not in elsewhere:
+                raise VerifyError(f"{each} reads {name} where {min(others)} was written since")
+        for written, name, parts in used:
+            owners.update(dict.fromkeys(parts if written else (), name))
+
+
+def parts_of(ends: Sequence[int], first: int, nbytes: int) -> Sequence[int]:
+    """Those of the `ends` of arrays that are in an array."""
+    return ends[bisect_left(ends, first) : bisect_left(ends, first + nbytes)]
+
+
+def flat(items: Iterable[Item]) -> Iterator[Launch]:
+    """The launches of lists too, those of a loop twice."""
+    for each in items:
+        lists = () if isinstance(each, Launch) else each.lists
+        for inner in lists * (1 + isinstance(each, While)):
+            yield from flat(inner)
+        if isinstance(each, Launch):
+            yield each
+
+
 # -------- A program as launches: the Python text that each call runs on a device, and the kernels
 # it launches.
 # What no kernel of ours serves is computed by the array module where it can (`by_arrays`), and else
@@ -195,6 +237,9 @@ class CudaAssembler(StepAssembler):
         self.names.update({f"{name}_offset": offset for name, offset in offsets.items()})
         if bundling is not None:
             self.bundle(bundling, offsets)
+        if config.check:
+            launched = (each for group in self.groups for each in group.launches)
+            check_owners(launched, self.spans(offsets), self.named)
         self.write(parts)
         if self.run:
             self.load(offsets)

@@ -25,8 +25,8 @@ from ge2.targets.cuda.assemble.steps import CudaStep, StepAssembler
 from ge2.targets.cuda.device import Device, address, empty, put
 from ge2.targets.cuda.emit import CudaKernel, Source
 from ge2.targets.cuda.kernels import copying
-from ge2.targets.cuda.launch import Address, Branch, Item, Launch, While
-from ge2.targets.cuda.launch.template import count, launch_of, rebound
+from ge2.targets.cuda.launch import Address, Branch, Item, Launch, While, count
+from ge2.targets.cuda.launch.template import launch_of, rebound
 from ge2.targets.cuda.limits import Chip
 
 # -------- Iterations of a loop as launches of the program around it, at places that are known

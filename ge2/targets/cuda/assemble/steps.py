@@ -4,20 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import partial, reduce
 from typing import TYPE_CHECKING, Any, Final, final
 
 import numpy as np
 
 from ge2.base.arrays import HALF, accumulator
+from ge2.base.config import config
+from ge2.base.errors import VerifyError
 from ge2.base.record import record
 from ge2.choice.choose import Choice, settled, written
 from ge2.choice.problem import Problem, prefs
-from ge2.codegen.layout import Line, plain
+from ge2.codegen.layout import Layout, Line, plain
 from ge2.codegen.text import Argument, Operand
-from ge2.ir import Atom, Eqn, Literal, Op, Var, lines_of
+from ge2.ir import ArrayType, Atom, Eqn, Literal, Op, Var, lines_of
 from ge2.ops.shape import Constant
-from ge2.program import Buffer, Cost, Inner, Program, Step, bytes_behind, computing, kernel_seconds
+from ge2.program import (
+    WRITES,
+    Buffer,
+    Cost,
+    Inner,
+    Program,
+    Step,
+    bytes_behind,
+    computing,
+    kernel_seconds,
+)
 from ge2.program import hosted as by_python
 from ge2.program.assembler import Assembler, Call, Meter, StepCode
 from ge2.program.records import Made, place
@@ -340,6 +352,8 @@ class KernelStep(CudaStep):
             self.made.append(self.record(choice, kernels))
         if found.library is not None:
             self.add_library(found.library)
+        if config.check:
+            check_written_over(assembler.program, step.eqn, uses_of(found))
 
     def arrays(self) -> dict[str, int]:
         """The bytes of the arrays that the step reads and makes, by what holds them."""
@@ -411,6 +425,56 @@ def chosen(assembler: StepAssembler, step: Step) -> tuple[Choice, Kernels]:
         found = written(settled(kept, problem, caps, prefs(), FAMILIES), kept)
         assembler.written[key] = found
     return found
+
+
+# -------- Results that a step writes where arrays are that it reads, where graphs are checked.
+
+
+SMALL: Final = 1 << 14  # elements that are looked at one by one
+Uses = list[dict[str, set[int]]]  # of each launch the inputs and the results, "in" and "out"
+
+
+def uses_of(found: Kernels) -> Uses:
+    lists = [[a.value[0] for a in k.given if a.kind in ("array", "result")] for k in found.kernels]
+    if found.library is not None:
+        lists.append([x for x, _ in found.library.operands])
+    return [{at: {x.index for x in each if x.role == at} for at in ("in", "out")} for each in lists]
+
+
+def check_written_over(program: Program, eqn: Eqn, uses: Uses) -> None:
+    """VerifyError if a launch reads an input where one before it wrote a result, or where it writes
+    one itself whose elements lie in another order. Writes into a part are at places of their own.
+    """
+    for i, x in enumerate(eqn.inputs if not isinstance(eqn.op, WRITES) else ()):
+        for j, y in enumerate(eqn.outs):
+            readers = [n for n, each in enumerate(uses) if i in each["in"]]
+            writers = [n for n, each in enumerate(uses) if j in each["out"]]
+            if not (readers and writers and isinstance(x, Var) and share(program, x, y)):
+                continue
+            alike = program.layout(x) == program.layout(y)
+            if readers[-1] > writers[0] or (readers[-1] == writers[0] and not alike):
+                what = f"{eqn.op.name} writes result {j} over input {i}, which it reads later"
+                raise VerifyError(what, where=place(eqn))
+
+
+def share(program: Program, x: Var, y: Var) -> bool:
+    """True if there are bytes of both; of many elements, if they lie in one order."""
+    if x.type.weak or y.type.weak or not x.type.size or not y.type.size:
+        return False
+    if len({home.donor or home.name for home in map(program.home, (x, y))}) > 1:
+        return False
+    if max(x.type.size, y.type.size) > SMALL:
+        return program.layout(x) == program.layout(y)
+    one, other = (places_of(program.layout(v), v.type) for v in (x, y))
+    return not one.isdisjoint(other)
+
+
+def places_of(layout: Layout, type_: ArrayType) -> set[int]:
+    """The bytes, from the beginning of what holds an array, at which its elements begin."""
+    pairs = zip(type_.shape, layout.strides, strict=True)
+    steps = [np.arange(n) * stride for n, stride in pairs]
+    found = reduce(np.add.outer, steps, np.asarray(layout.offset))
+    return {*(found.ravel() * type_.dtype.itemsize).tolist()}
 
 
 def texts_of(kernels: Sequence[CudaKernel]) -> str:

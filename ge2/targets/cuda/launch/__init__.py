@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from functools import partial
 from random import Random
@@ -198,6 +198,7 @@ def words(argument: LaunchArgument) -> str:
 
 
 AHEAD: Final = 64  # launches among which the next one is chosen
+LAST_FIRST: Final = 1  # the seed of that order, as the emulator has it of blocks and threads
 
 
 class Run(Protocol):
@@ -361,6 +362,35 @@ if TYPE_CHECKING:
         split: str
 
 
+def count(items: Sequence[Item]) -> int:
+    """Returns how many launches there are, those in lists included; and a line
+    for each loop, branch and case.
+    """
+    found = len(items)
+    for each in items:
+        if not isinstance(each, Launch):
+            found += sum(map(count, each.lists)) + (
+                len(each.lists) if isinstance(each, Branch) else 0
+            )
+    return found
+
+
+def texts(items: Sequence[Item], margin: str = "") -> Iterator[str]:
+    """A line for each, loops and branches as Python has them."""
+    for each in items:
+        if isinstance(each, Launch):
+            yield f"{margin}{each}"
+        elif isinstance(each, While):
+            yield from texts(each.test, margin)
+            yield f"{margin}while {words(each.going)}:"
+            yield from texts(each.body, f"{margin}    ")
+        else:
+            yield f"{margin}match {words(each.index)}:"
+            for n, inner in enumerate(each.lists):
+                yield f"{margin}    case {n}:"
+                yield from texts(inner, f"{margin}        ")
+
+
 def itself(x: Any) -> Any:
     return x
 
@@ -504,13 +534,14 @@ def launched(items: Sequence[Item], given: Given) -> None:
 
 
 def in_any_order(launches: Sequence[Item], seed: int) -> tuple[Item, ...]:
-    """The launches in a random order in which each comes after those that it
-    waits for; in lists likewise.
+    """The launches in a random order in which each comes after those that it waits for, or the last
+    of them first; in lists likewise.
     """
     random, done, left = Random(seed), set[int](), list(range(len(launches)))
     found = list[Item]()
     while left:
-        i = random.choice([n for n in left[:AHEAD] if done.issuperset(launches[n].after)])
+        free = [n for n in left[:AHEAD] if done.issuperset(launches[n].after)]
+        i = free[-1] if seed == LAST_FIRST else random.choice(free)
         left.remove(i)
         done.add(i)
         found.append(changed_lists(launches[i], partial(in_any_order, seed=seed)))

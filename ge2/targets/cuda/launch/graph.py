@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import field
 from functools import partial, reduce
+from itertools import chain
 from operator import or_
 from typing import TYPE_CHECKING, Any, Final, final
 
@@ -13,7 +15,7 @@ import numpy as np
 from ge2.base.command import Provisional
 from ge2.base.compile_times import seconds_words
 from ge2.base.config import config
-from ge2.base.errors import KernelError
+from ge2.base.errors import KernelError, VerifyError
 from ge2.base.record import mutable, record
 from ge2.base.source import logger, say
 from ge2.targets.cuda.device import address
@@ -40,7 +42,9 @@ from ge2.targets.cuda.launch.library_call import (
     Table,
     bits,
     extension_or,
+    is_floating,
     masked,
+    register,
 )
 from ge2.targets.cuda.load import LIBRARY
 from ge2.targets.cuda.tuning import Launches
@@ -269,16 +273,6 @@ def title(each: Item) -> str:
     return f"{each.name}{AT}{each.where}" if each.where else each.name
 
 
-def is_floating(word: Any) -> bool:
-    return isinstance(word, float | np.floating)
-
-
-def register(number: Any) -> bytes:
-    """The bytes that a floating argument has in a register of eight."""
-    found = number.tobytes() if isinstance(number, np.generic) else np.float64(number).tobytes()
-    return found.ljust(8, b"\0")
-
-
 # -------- Launches that follow each other on a GPU, as one call of an extension in C
 # (`templates/cuda/launch/launches.c`).
 # The extension launches them one by one, or from the second call on as a captured graph, which it
@@ -396,13 +390,8 @@ def waits_itself(item: Item) -> bool:
 
 def told(work: LaunchList, count: int, seconds: float) -> None:
     """Says that a graph was made."""
-    first = work.launches[0].name
-    say(
-        "%d launches, the first of them %s, are a graph now: %s",
-        count,
-        first,
-        seconds_words(seconds),
-    )
+    words = "%d launches, the first of them %s, are a graph now: %s"
+    say(words, count, work.launches[0].name, seconds_words(seconds))
 
 
 def failed(what: str, status: int, name: str, of: str | None, library: bool = False) -> None:
@@ -500,6 +489,82 @@ def note(known: list[Touched], access: Access, i: int) -> None:
         known.append(Touched(access.first, access.last, -1, [i]))
     elif same.readers[-1:] != [i]:
         same.readers.append(i)
+
+
+# -------- The same without shortcuts, where graphs are checked: what runs in order hides who does
+# not wait.
+
+
+def checked_waits(
+    items: Sequence[Item], launches: Sequence[Sequence[Access]], few: int
+) -> list[tuple[int, ...]]:
+    """What `waits` finds. VerifyError if a launch would not wait, itself or by others, for one
+    that touches the same memory.
+    """
+    found = waits(launches, few)
+    if config.check:
+        before = list[int]()
+        for after in found:
+            before += [reduce(or_, (before[n] | 1 << n for n in after), 0)]
+        check_order(items, launches, before)
+    return found
+
+
+def check_places(
+    items: Sequence[Item], launches: Sequence[Sequence[Access]], places: Sequence[Sequence[Item]]
+) -> None:
+    """VerifyError if launches in other places, those of a place at once, are not as good."""
+    if not config.check:
+        return
+    numbers = dict[int, list[int]]()
+    for n, item in enumerate(items):
+        numbers.setdefault(id(item), []).append(n)
+    before, done = [0] * len(items), 0
+    for place in places:
+        here = [numbers[id(item)].pop(0) for item in place]
+        for n in here:
+            before[n] = done
+        done |= sum(1 << n for n in here)
+    check_order(items, launches, before)
+
+
+def check_order(
+    items: Sequence[Item], launches: Sequence[Sequence[Access]], before: Sequence[int]
+) -> None:
+    """VerifyError if one that touches the same memory is not `before` a launch: as bits."""
+    for i, needed in enumerate(conflicts(launches)):
+        if missing := needed & ~before[i]:
+            one, other = items[i], items[missing.bit_length() - 1].name
+            why = f"{one.name} does not wait for {other}, which touches its memory, too"
+            raise VerifyError(why, where=one.where)
+
+
+def conflicts(launches: Sequence[Sequence[Access]]) -> list[int]:
+    """For each launch those before it that touch the same bytes, one of both writing, as bits.
+
+    >>> a, b = Access("arena", 0, 64, True), Access("arena", 32, 96, False)
+    >>> conflicts([[a], [b], [b], [a]])
+    [0, 1, 1, 7]
+    """
+    ends = dict[str, set[int]]()
+    for each in chain.from_iterable(launches):
+        ends.setdefault(each.base, set()).update((each.first, each.last))
+    ordered = {base: sorted(found) for base, found in ends.items()}
+    known = dict[tuple[str, int], tuple[int, int]]()  # who touched and who wrote what begins there
+    found = list[int]()
+    for i, accesses in enumerate(launches):
+        mask, own = 0, list[tuple[tuple[str, int], bool]]()
+        for each in accesses:
+            at = ordered[each.base]
+            parts = at[bisect_left(at, each.first) : bisect_left(at, each.last)]
+            own += [((each.base, part), each.written) for part in parts]
+        for key, written in own:
+            mask |= known.get(key, (0, 0))[not written]
+        for key, written in own:
+            touched, wrote = known.get(key, (0, 0))
+            known[key] = touched | 1 << i, wrote | written << i
+        found.append(mask)
+    return found
 
 
 # -------- Programs whose whole call is made in C (`templates/cuda/launch/calls.h`): arrays for

@@ -163,6 +163,16 @@ def masked(word: int) -> int:
     return int(word) & (2**64 - 1)
 
 
+def is_floating(word: Any) -> bool:
+    return isinstance(word, float | np.floating)
+
+
+def register(number: Any) -> bytes:
+    """The bytes that a floating argument has in a register of eight."""
+    found = number.tobytes() if isinstance(number, np.generic) else np.float64(number).tobytes()
+    return found.ljust(8, b"\0")
+
+
 def bits(number: np.generic) -> int:
     """The bytes of a number as an integer."""
     return int.from_bytes(number.tobytes(), "little")

@@ -33,20 +33,19 @@ from ge2.targets.cuda.emit import (
 from ge2.targets.cuda.launch import (
     ARENA,
     Address,
-    Branch,
     HostScalar,
     Item,
     Launch,
     LaunchArgument,
     LaunchList,
     Run,
-    While,
     address_of,
+    count,
     itself,
     readdressed,
-    words,
+    texts,
 )
-from ge2.targets.cuda.launch.graph import Access, waits
+from ge2.targets.cuda.launch.graph import Access, check_places, checked_waits
 from ge2.targets.cuda.limits import MORE_PARAMETERS
 from ge2.targets.cuda.load.kernels import ProgramKernels
 from ge2.targets.cuda.tuning import Launches
@@ -172,35 +171,6 @@ def functions(groups: Iterable[Group]) -> set[int]:
     return {number for group in groups for number in of(group.launches)}
 
 
-def count(items: Sequence[Item]) -> int:
-    """Returns how many launches there are, those in lists included; and a line
-    for each loop, branch and case.
-    """
-    found = len(items)
-    for each in items:
-        if not isinstance(each, Launch):
-            found += sum(map(count, each.lists)) + (
-                len(each.lists) if isinstance(each, Branch) else 0
-            )
-    return found
-
-
-def texts(items: Sequence[Item], margin: str = "") -> Iterator[str]:
-    """A line for each, loops and branches as Python has them."""
-    for each in items:
-        if isinstance(each, Launch):
-            yield f"{margin}{each}"
-        elif isinstance(each, While):
-            yield from texts(each.test, margin)
-            yield f"{margin}while {words(each.going)}:"
-            yield from texts(each.body, f"{margin}    ")
-        else:
-            yield f"{margin}match {words(each.index)}:"
-            for n, inner in enumerate(each.lists):
-                yield f"{margin}    case {n}:"
-                yield from texts(inner, f"{margin}        ")
-
-
 def rebound(item: Item, address: Callable[[Any], Any], launch: Callable[[Launch], Launch]) -> Item:
     """An item with other addresses, and launches changed besides."""
     if isinstance(item, Launch):
@@ -237,7 +207,8 @@ def listed(
     """Launches of loaded kernels at these addresses, each with those that it waits for."""
     inner = partial(listed, address=address, kernels=kernels, touched=touched, few=few)
     found = list[Item]()
-    for each, after in zip(items, waits([*map(touched, items)], few), strict=True):
+    waits = checked_waits(items, [*map(touched, items)], few)
+    for each, after in zip(items, waits, strict=True):
         if isinstance(each, Launch):
             function = each.function if each.of_library else kernels[each.function]
             arguments = tuple([readdressed(a, address) for a in each.arguments])
@@ -453,11 +424,13 @@ class Bundling:
         worth = {id(each) for each in self.worth(items)}
         if not worth:
             return [*items]
-        met = [(item, *memories_of(touched(item))) for item in items]
+        accesses = [*map(touched, items)]
+        met = [(x, *memories_of(each)) for x, each in zip(items, accesses, strict=True)]
         found = self.gathered([self.entry(*each) for each in met], worth)
         few = {id(x) for e in found if len(e.launches) < self.tuning.bundled for x in e.launches}
         if worth & few:
             found = self.gathered([self.entry(*each) for each in met], worth - few)
+        check_places(items, accesses, [each.launches for each in found])
         return [launch for each in found for launch in self.made(each)]
 
     def worth(self, items: Sequence[Item]) -> list[Launch]:
