@@ -22,7 +22,7 @@ from ge2.ops.pointlike import Pointlike
 from ge2.ops.reduce import Reduce
 from ge2.ops.shape import Barrier, BroadcastInDim
 from ge2.passes.context import NOTHING, Context, Repetition
-from ge2.passes.fuse import fuse
+from ge2.passes.fuse import fuse, gathered
 from ge2.transforms.graphs.partition import VIEWS, Choice, cheapest, compares, exact, work_in_bytes
 
 Makers = Mapping[Var, Eqn]
@@ -34,7 +34,7 @@ def recompute(graph: Graph, context: Context = NOTHING) -> Graph:
     least = context.tuning.fusion.recomputed
     if all(v.type.nbytes < least for e in graph.eqns for v in e.outs):
         return graph  # nothing that a region makes is large enough
-    work = Recomputation(fuse(graph, context), context)
+    work = Recomputation(gathered(graph, context, once=True).rebuilt(), context)
     work.run()
     return Flat(work).graph(graph) if work.cloned else graph
 

@@ -36,7 +36,8 @@ LEFT = 24  # of gamma's functions below 0, away from roots
 CUDA_OWN = {"erf": 2, "erfc": 5}
 # Of float32, for functions that have forms of their own there, and where those are sampled.
 BOUNDS_32 = {
-    "erfinv": 3, "gammaln": 6, "digamma": 3, "bessel0": 7, "bessel1": 7, "bessel2": 7, "bessel_scaled0": 7, "bessel_scaled1": 7,
+    "erfinv": 3, "gammaln": 6, "digamma": 3, "bessel0": 7, "bessel1": 7, "bessel2": 7, "bessel_scaled0": 7,
+    "bessel_scaled1": 7,
 }  # fmt: skip
 GAMMA_32 = ((-0.5, 3), (3, 9), (9, 1e4))
 SAMPLED_32 = {"erfinv": ((-1, 1), (0.9, 1)), "gammaln": GAMMA_32, "digamma": GAMMA_32}
