@@ -17,12 +17,13 @@ from typing import Final, final
 from ge2.base.arrays import HALF
 from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Var, makers_of, rename, renamed
 from ge2.ops.elementwise import ConvertElementType
-from ge2.ops.graphs.region import Region
+from ge2.ops.graphs import is_move
+from ge2.ops.graphs.region import Region, readers_of
 from ge2.ops.pointlike import Pointlike
 from ge2.ops.reduce import Reduce
-from ge2.ops.shape import Barrier, BroadcastInDim
+from ge2.ops.shape import Barrier, BroadcastInDim, Pad, Slice
 from ge2.passes.context import NOTHING, Context, Repetition
-from ge2.passes.fuse import fuse
+from ge2.passes.fuse import fuse, gathered
 from ge2.transforms.graphs.partition import VIEWS, Choice, cheapest, compares, exact, work_in_bytes
 
 Makers = Mapping[Var, Eqn]
@@ -34,16 +35,71 @@ def recompute(graph: Graph, context: Context = NOTHING) -> Graph:
     least = context.tuning.fusion.recomputed
     if all(v.type.nbytes < least for e in graph.eqns for v in e.outs):
         return graph  # nothing that a region makes is large enough
-    work = Recomputation(fuse(graph, context), context)
+    regions, names = named_for_views(gathered(graph, context, once=True).rebuilt(), least)
+    work = Recomputation(regions, names, context)
     work.run()
-    return Flat(work).graph(graph) if work.cloned else graph
+    return without(names, Flat(work).graph(graph)) if work.cloned else graph
+
+
+def named_for_views(graph: Graph, least: int) -> tuple[Graph, set[Atom]]:
+    """The graph in which slices and pads that regions read are of a name of its own for what a region
+    makes, given by a region which may make that as well; and these names.
+    """
+    readers, names, eqns = readers_of(graph), dict[Atom, Var](), list[Eqn]()
+    folding = (e for e in graph.eqns if isinstance(e.op, Region) and e.op.kind != "pointwise")
+    made = [v for e in folding for v in e.outs]  # elementwise work goes into views by itself
+    large = {v for v in made if v.type.nbytes >= least and v not in graph.outputs}
+    named = {v for v in large if is_seen_once(v, readers, graph.outputs)}
+    for e in graph.eqns:
+        x = e.inputs[0] if isinstance(e.op, Slice | Pad) else None
+        if isinstance(x, Var) and x in named:
+            if x not in names:
+                names[x] = Var(x.type)
+                eqns.append(renaming(x, names[x]))
+            e = replace(e, inputs=(names[x], *e.inputs[1:]))
+        eqns.append(e)
+    return replace(graph, eqns=tuple(eqns)), {*names.values()}
+
+
+def is_seen_once(v: Var, readers: Mapping[Atom, Sequence[Eqn]], results: Sequence[Atom]) -> bool:
+    """True of a value of which regions read a pad, or slices that are no larger than it together: what
+    makes it goes there, and is done once. Other regions may read it as it is.
+    """
+    views = [e for e in readers.get(v, ()) if isinstance(e.op, Slice | Pad)]
+    pads = sum(isinstance(e.op, Pad) for e in views)
+    sizes = sum(e.outs[0].type.size for e in views if isinstance(e.op, Slice))
+    once = len(views) == 1 if pads else 0 < sizes <= v.type.size
+    found = [e for view in views for e in readers.get(view.outs[0], ())]
+    kept = any(view.outs[0] in results for view in views)
+    return once and not kept and bool(found) and all(isinstance(e.op, Region) for e in found)
+
+
+def renaming(x: Var, y: Var) -> Eqn:
+    """A region that reads one array and gives it another name."""
+    read, axes = Var(x.type), tuple(range(x.type.ndim))
+    same = Eqn(ConvertElementType(x.type.dtype), (read,), (y,))
+    op = Region("pointwise", x.type.shape, (axes,), Graph((read,), (same,), (y,)))
+    return Eqn(op, (x,), (y,))
+
+
+def without(names: Set[Atom], graph: Graph) -> Graph:
+    """The graph with the arrays themselves in place of these names of them."""
+    known, eqns = dict[Atom, Atom](), list[Eqn]()
+    for e in graph.eqns:
+        inputs = rename(known, e.inputs)  # type: ignore[arg-type]
+        if e.outs and e.outs[0] in names:
+            known[e.outs[0]] = inputs[0]
+        else:
+            eqns.append(replace(e, inputs=inputs))
+    return replace(graph, eqns=tuple(eqns))
 
 
 @final
 class Recomputation:
-    """The equations so far, what makes each value, and what reads it."""
+    """The equations so far, what makes each value, and what reads it; the `names` for views."""
 
-    def __init__(self, graph: Graph, context: Context) -> None:
+    def __init__(self, graph: Graph, names: Set[Atom], context: Context) -> None:
+        self.names = names
         self.eqns, self.least = list(graph.eqns), context.tuning.fusion.recomputed
         self.most = context.tuning.fusion.folding
         self.kept: set[Atom] = {*graph.inputs, *graph.outputs}
@@ -103,10 +159,13 @@ class Recomputation:
         makers = makers_of(graph)
         outer = dict(zip(graph.inputs, eqn.inputs, strict=True))
         written = dict(zip(graph.outputs, eqn.outs, strict=True))
+        seen = any(self.is_view(m) for m in late)  # behind a barrier no region does a move
 
         def price(v: Var) -> int:
             there = outer.get(v, written.get(v))
             if v in makers and isinstance(makers[v].op, VIEWS):
+                return UNWISE
+            if seen and there in self.makers and is_move(self.eqns[self.makers[as_var(there)]]):
                 return UNWISE
             if v in written and v not in wanted:
                 there = written[v]
@@ -148,6 +207,11 @@ class Recomputation:
         outs = (*kept, *(v for v, _ in more))
         results = (*(names[v] for v in kept), *(inner for _, inner in more))
         self.update(n, trimmed(eqn, outs, results))
+
+    def is_view(self, n: int) -> bool:
+        """True of what gives an array a name for views, and of these."""
+        eqn = self.eqns[n]
+        return not self.names.isdisjoint((*eqn.outs, *eqn.inputs))
 
     def update(self, n: int, eqn: Eqn) -> None:
         for a in self.eqns[n].inputs:
@@ -289,12 +353,13 @@ class Flat:
 
     def latest(self, inputs: Sequence[Atom]) -> Var:
         """The value that is made last; for what a product makes, what it reads: with another
-        reader, even a barrier, the product and the region could not be one kernel.
+        reader, even a barrier, the product and the region could not be one kernel. So for views, and
+        what is named for them: their readers could not make what they see.
         """
         makers, eqns = self.work.makers, self.work.eqns
         found = max((v for v in inputs if isinstance(v, Var)), key=lambda v: makers.get(v, -1))
         made = makers.get(found)
-        if made is None or not is_product(eqns[made]):
+        if made is None or not (is_product(eqns[made]) or self.work.is_view(made)):
             return found
         return self.latest(eqns[made].inputs)
 

@@ -9,10 +9,11 @@ transpose, reshape by axes of size 1) belong to whoever reads through them.
 from __future__ import annotations
 
 import heapq
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from graphlib import TopologicalSorter
-from itertools import accumulate, count, pairwise
+from itertools import count, pairwise
 from typing import Final
 
 from ge2.base.arrays import HALF
@@ -57,7 +58,7 @@ from ge2.passes.fusion_group import (
     too_large,
     when_needed,
 )
-from ge2.passes.split_edges import masks_apart
+from ge2.passes.split_edges import crossing, masks_apart
 from ge2.trace.tracer import SNAPSHOT
 
 NO_AXES: frozenset[int] = frozenset()
@@ -69,28 +70,28 @@ def fuse(graph: Graph, context: Context = NOTHING) -> Graph:
     return gathered(graph, context).rebuilt()
 
 
-def gathered(graph: Graph, context: Context = NOTHING) -> Fusion:
-    """The groups of a graph's equations that become regions."""
+def gathered(graph: Graph, context: Context = NOTHING, once: bool = False) -> Fusion:
+    """The groups of a graph's equations that become regions; gathered `once`, by their order alone."""
     graph, tuning = masks_apart(without_dead_code(graph), fusible, context), context.tuning.fusion
     units = context.caps.multiprocessors if context.tails and context.caps else 0
     apart = shifted_multiples(graph) if units else {}
     gathers = context.gathers or context.caps is not None
-    fusion = Fusion(graph, tuning, apart, gathers, context.tails, units)
-    fusion.gather()
-    if late := fusion.stored_for_folds():
-        fusion = Fusion(graph, tuning, apart, gathers, context.tails, units, late)
-        fusion.gather()
-    if parts := fusion.parts_of_long():
-        fusion = Fusion(graph, tuning, {**apart, **parts}, gathers, context.tails, units, late)
-        fusion.gather()
-    return fusion
+
+    def fused(parts: Mapping[int, int], late: frozenset[int] = NO_AXES) -> Fusion:
+        return Fusion(graph, tuning, parts, gathers, context.tails, units, late).gather()
+
+    fusion = fused(apart)
+    if late := NO_AXES if once else fusion.made_late():
+        fusion = min(fused(apart, late), fusion, key=Fusion.moved)
+    parts = fusion.parts_of_long()
+    return fused({**apart, **parts}, fusion.late) if parts else fusion
 
 
 class Fusion:
     """`parts` gives equations of groups that would be too long a number each: unlike ones are kept
     apart. `gathers`: regions may read arrays at indices made in regions; on a GPU single elements and
     short rows, where an index outside wraps around. `tails`: they may go on with sums that no block has
-    whole. `units`: multiprocessors of the GPU. `late`: equations that wait for the fold that reads them.
+    whole. `units`: multiprocessors of the GPU. `late`: equations that wait for what reads them.
     """
 
     def __init__(
@@ -112,13 +113,12 @@ class Fusion:
         self.view_eqns: dict[Var, Eqn] = {}
         self.readers: dict[Var, Group] = {}  # the last that reads a value, or one beside it, whole
         self.group_of: dict[int, Group] = {}
-        self.effects = 0
-        self.early = early(graph, fusible, tuning.easy)
+        self.effects, self.early = 0, early(graph, fusible, tuning.easy)
         self.only, self.beside = only_readers(graph), alternating(graph)
         self.depths = depths(graph, fusible)
         self.scalars = Group(0, tuning)  # of arguments alone: any other group may read them
 
-    def gather(self) -> None:
+    def gather(self) -> Fusion:
         for index, eqn in enumerate(self.graph.eqns):
             if index in self.early:
                 self.scalars.entries[index] = ()
@@ -129,6 +129,8 @@ class Fusion:
                 else:
                     self.alone(eqn)
         self.settle()
+        self.groups = dict.fromkeys(leader(self.leaders, g) for g in self.group_of.values())
+        return self
 
     # -- where values come from
 
@@ -207,8 +209,7 @@ class Fusion:
         if eqn.op.effect:
             level = self.effects = max(level, self.effects + 1)
         for base in bases:
-            group = self.group(base)
-            if group is not None:
+            if group := self.group(base):
                 group.ceiling = min(group.ceiling, level)
         self.level.update(dict.fromkeys(eqn.outs, level))
 
@@ -403,57 +404,65 @@ class Fusion:
         """The part of each equation of a group that is too long, cut where fewest bytes cross."""
         found, numbers, most = dict[int, int](), count(1), self.tuning.members
         few = most // (1 + 4 * self.tuning.array)  # hardly any equation moves more arrays
-        groups = dict.fromkeys(leader(self.leaders, g) for g in self.group_of.values())
-        large = [g for g in groups if len(g.entries) > few and g.longest > most]
+        large = [g for g in self.groups if len(g.entries) > few and g.longest > most]
         readers = self.reading({v for g in large for v in g.made})
         for group in large:
             entries = when_needed(sorted(group.entries), self.graph, self.bases)
             lengths = self.lengths(group, entries, readers)
             if sum(lengths) <= most:
                 continue
-            inner = cuts(self.crossing(entries), lengths, most)
+            inner = cuts(crossing([self.graph.eqns[n] for n in entries], self.bases), lengths, most)
             for start, stop in pairwise([0, *inner, len(entries)]):
                 found.update(dict.fromkeys(entries[start:stop], next(numbers)))
         return found
 
-    def stored_for_folds(self) -> frozenset[int]:
-        """The equations whose results are stored for one fold alone, which their group could not take in,
-        though they are larger than what they are made of: the fold makes them as it reads that.
+    def moved(self) -> tuple[int, int]:
+        """The bytes that groups write and read, and how many they are."""
+        homes: dict[Atom, Group | None] = {
+            v: self.group(v) for v in (*self.home, *self.graph.inputs)
+        }
+        others = {
+            v: found - {homes[v]} for v, found in self.reading({*homes}).items() if v in homes
+        }
+        each = (
+            v.type.nbytes * (len(found) + bool(found and homes[v])) for v, found in others.items()
+        )
+        return sum(each), len(self.groups)
+
+    def made_late(self) -> frozenset[int]:
+        """The equations whose results are stored for one reader, of another group, where that moves
+        fewer bytes if it makes them as it reads what they are made of.
         """
-        eqns, found = self.graph.eqns, set[int]()
-        sums = [n for n in self.group_of if isinstance(eqns[n].op, Reduce)]
-        apart = list(filter(self.reads_stored, sums))
-        makers = {v: n for n in self.group_of for v in eqns[n].outs} if apart else {}
-        readers = self.numbers_of_readers() if apart else {}
-        for n in apart:
-            waiting, work, read = self.bases(eqns[n]), set[int](), dict[Var, int]()
-            size, stored = waiting[0].type.size, waiting[0].type.nbytes
+        eqns, found, least = self.graph.eqns, set[int](), self.tuning.recomputed
+        if not (apart := dict.fromkeys(v for n in self.group_of for v in self.read_apart(n))):
+            return NO_AXES
+        makers = {v: n for n in self.group_of for v in eqns[n].outs}
+        reading = (e for e in eqns if not (e.outs and e.outs[0] in self.view_eqns))
+        counts = Counter(v for e in reading for v in dict.fromkeys(self.bases(e)))
+        counts.update(self.source(a)[0] for a in self.graph.outputs if isinstance(a, Var))
+        groups = self.reading({*makers})
+        for first in apart:
+            waiting, work, read, stored = [first], set[int](), dict[Var, int](), first.type.nbytes
             while waiting:
                 v = waiting.pop()
-                maker = makers.get(v, -1)
-                if (
-                    v.type.size == size
-                    and readers[v] == 1
-                    and isinstance(eqns[maker].op, Pointlike)
-                ):
-                    work.add(maker)
-                    waiting += self.bases(eqns[maker])
+                op = eqns[makers[v]].op if v in makers else None
+                if v.type.size == first.type.size and counts[v] == 1 and isinstance(op, Pointlike):
+                    work.add(makers[v])
+                    waiting += self.bases(eqns[makers[v]])
                 else:  # what a group makes may be stored for this alone
-                    read[v] = v.type.nbytes * (1 if maker < 0 else 2)
-            found |= work if stored > sum(read.values()) else NO_AXES
+                    inside = op is not None and groups.get(v, set()) <= {self.group(v)}
+                    read[v] = v.type.nbytes * (2 if inside else 1)
+            if stored * (2 if stored >= least else 1) > sum(read.values()):
+                found |= work
         return frozenset(found)
 
-    def reads_stored(self, fold: int) -> bool:
-        """True of a fold of what another group makes."""
-        apart = None, leader(self.leaders, self.group_of[fold])
-        return any(self.group(v) not in apart for v in self.bases(self.graph.eqns[fold]))
-
-    def numbers_of_readers(self) -> Counter[Var]:
-        """Counts the equations that read each value, also by views; being a result counts as one."""
-        eqns = (e for e in self.graph.eqns if not (e.outs and e.outs[0] in self.view_eqns))
-        found = Counter(v for e in eqns for v in dict.fromkeys(self.bases(e)))
-        found.update(self.source(a)[0] for a in self.graph.outputs if isinstance(a, Var))
-        return found
+    def read_apart(self, n: int) -> list[Var]:
+        """What an equation reads of another group, large and element by element unless it folds."""
+        eqn, home = self.graph.eqns[n], leader(self.leaders, self.group_of[n])
+        found = [v for v in self.bases(eqn) if self.group(v) not in (None, home)]
+        size, least = math.prod(home.axes.values()) if found else 0, self.tuning.recomputed
+        whole = isinstance(eqn.op, Reduce)
+        return [v for v in found if whole or (v.type.size == size and v.type.nbytes >= least)]
 
     def lengths(
         self, group: Group, entries: Sequence[int], readers: Mapping[Atom, set[Group | None]]
@@ -475,29 +484,13 @@ class Fusion:
         found: dict[Atom, set[Group | None]] = {}
         for index, eqn in enumerate(self.graph.eqns if values else ()):
             if not (eqn.outs and eqn.outs[0] in self.view_eqns):
-                for v in self.bases(eqn):
-                    if v in values:
-                        group = self.group_of.get(index)
-                        home = None if group is None else leader(self.leaders, group)
-                        found.setdefault(v, set()).add(home)
+                group = self.group_of.get(index)
+                for v in filter(values.__contains__, self.bases(eqn)):
+                    found.setdefault(v, set()).add(group and leader(self.leaders, group))
         for a in self.graph.outputs if values else ():
             if isinstance(a, Var):
                 found.setdefault(self.source(a)[0], set()).add(None)
         return found
-
-    def crossing(self, entries: Sequence[int]) -> list[int]:
-        """The bytes that are made by equations before each of these, and read by it or later ones."""
-        made: dict[Var, int] = {}
-        last: dict[Var, int] = {}
-        for at, index in enumerate(entries):
-            eqn = self.graph.eqns[index]
-            last.update((var, at) for var in self.bases(eqn) if var in made)
-            made.update(dict.fromkeys(eqn.outs, at))
-        changes = [0] * (len(entries) + 1)
-        for var, at in last.items():
-            changes[made[var] + 1] += var.type.nbytes
-            changes[at + 1] -= var.type.nbytes
-        return list(accumulate(changes[:-1]))
 
     # -- the graph of regions
 

@@ -8,7 +8,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from itertools import pairwise, product
+from itertools import accumulate, pairwise, product
 from typing import Any, Final, final
 
 from ge2.base.arrays import HALF
@@ -581,3 +581,16 @@ def masks_apart(graph: Graph, takes: Callable[[Eqn], bool], context: Context) ->
             eqn = renamed(again, eqn)
         eqns.append(eqn)
     return replace(graph, eqns=tuple(eqns))
+
+
+def crossing(eqns: Sequence[Eqn], bases: Callable[[Eqn], Sequence[Var]]) -> list[int]:
+    """The bytes that are made by equations before each of these, and read by it or later ones."""
+    made, last = dict[Var, int](), dict[Var, int]()
+    for at, eqn in enumerate(eqns):
+        last.update((var, at) for var in bases(eqn) if var in made)
+        made.update(dict.fromkeys(eqn.outs, at))
+    changes = [0] * (len(eqns) + 1)
+    for var, at in last.items():
+        changes[made[var] + 1] += var.type.nbytes
+        changes[at + 1] -= var.type.nbytes
+    return list(accumulate(changes[:-1]))

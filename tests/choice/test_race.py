@@ -27,7 +27,7 @@ from ge2.ir import Graph
 from ge2.program import Program
 from ge2.program.assembler import Clock, HostClock
 from ge2.targets.cuda.kernels.made import MadeBefore
-from ge2.targets.cuda.kernels.tensor_cores import Apart, GemmMmaPair, OneByOne
+from ge2.targets.cuda.kernels.tensor_cores import Apart, GemmMmaPair, LoopApart, OneByOne
 from tests.together import needs_compiler
 
 
@@ -261,7 +261,7 @@ def loop(x: Any) -> Any:
 @pytest.mark.parametrize(
     ("f", "shapes", "joint", "apart"),
     [
-        (loop, ((64,),), "persistent kernel in CUDA, one block", Apart.name),
+        (loop, ((64,),), "persistent kernel in CUDA, one block", LoopApart.name),
         (
             lambda a, b: np.tanh(a @ b),
             ((16, 16), (16, 16)),

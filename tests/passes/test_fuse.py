@@ -451,6 +451,30 @@ def test_an_outer_product_is_made_by_the_sum_that_alone_reads_it(also: str, stor
     same(after, before, *np.random.default_rng(0).normal(size=(2, 16384, 8)).astype(np.float32))
 
 
+@pytest.mark.parametrize(("also", "stored"), [(", b", 1), ("", 1), (", b, c", 2)])
+def test_what_one_region_reads_is_made_there_of_what_is_stored_anyway(also: str, stored: int):
+    """A matrix that is updated, and a multiple of it that the second of two products reads. If the first
+    is a result the second is made of it; else one of them is stored.
+    """
+    before = graph(f"""{{ lambda ; x:f32[2100,2000] u:f32[2100] w:f32[2000]. let
+        a:f32[2100,2000] = broadcast_in_dim[dims=(0,) shape=(2100, 2000)] u
+        b:f32[2100,2000] = add x a
+        s:f32[2000] = reduce_sum[axes=(0,)] b
+        t:f32[2000] = add s w
+        c:f32[2100,2000] = mul b 1.5:f32[]
+        d:f32[2100,2000] = broadcast_in_dim[dims=(1,) shape=(2100, 2000)] t
+        e:f32[2100,2000] = mul c d
+        f:f32[2100] = reduce_sum[axes=(1,)] e
+      in (f, s{also}) }}""")
+    after = verify(fuse(before, Context(limits_of("sm_90a"), tails=True)))
+    large = [v for e in after.eqns for v in e.outs if v.type.shape == (2100, 2000)]
+    assert len(large) == stored and sum(isinstance(e.op, Region) for e in after.eqns) == 2
+    rng = np.random.default_rng(0)
+    same(
+        after, before, *(rng.normal(size=n).astype(np.float32) for n in ((2100, 2000), 2100, 2000))
+    )
+
+
 @pytest.mark.parametrize(("last", "regions"), [("", 2), (" transposed", 1)])
 def test_a_fold_of_all_but_a_middle_axis_is_no_region_of_it(last: str, regions: int):
     """Threads would lie along that axis, and what has them all be done across memory; a leading one is

@@ -209,3 +209,37 @@ def test_bins_of_angles_are_summed_without_an_array_of_all_votes() -> None:
     graph = ge2.make_jaxpr(cells)(spec, spec).graph
     made = compile_graph(graph, name="f", device=OfflineDevice(limits_of("sm_90a")))
     assert len(made.kernels) == 2 and max(k.written for k in made.kernels) < spec.size * 9
+
+
+def digits(x: Any, w: Any) -> Any:
+    """Of digits in bytes: the numbers, and a check of those at even and at odd places."""
+    wide = (x - np.uint8(48)).astype(np.int64)
+    return (wide * w).sum(1), wide[:, ::2].sum(1) + 3 * wide[:, 1::2].sum(1)
+
+
+def forces(x: Any) -> Any:
+    """Differences that go to both of their ends, as the derivative of springs does."""
+    d = np.exp(x[1:] - x[:-1])
+    return np.pad(d, ((1, 0), (0, 0))) + np.pad(-d, ((0, 1), (0, 0))), d.sum()
+
+
+@pytest.mark.parametrize(
+    ("f", "arrays", "written"),
+    [
+        (digits, ((np.uint8, 400, 12), (np.int64, 12)), 8 * 2 * 400),
+        (forces, ((np.float32, 401, 12),), 4 * (400 * 12 + 401 * 12 + 1)),
+    ],
+)
+def test_what_views_read_is_made_there_of_what_is_narrower_or_stored_anyway(
+    f: Any, arrays: Any, written: int
+) -> None:
+    """Slices that take it apart, and a pad of its negative: it was stored for them."""
+    xs = [(48 + 9 * np.random.default_rng(3).random(shape)).astype(t) for t, *shape in arrays]
+    xs = [x / 100 if x.dtype == np.float32 else x for x in xs]
+    with ge2.config.using(executor="emulator", tuning=(SMALL.tuning,)):
+        graph = ge2.make_jaxpr(f)(*xs).graph
+        kernels = compile_graph(graph, device=OfflineDevice(limits_of("sm_90a"))).kernels
+        found = ge2.jit(f)(*xs)
+    assert sum(k.written for k in kernels) <= 1.1 * written
+    for y, want in zip(found, f(*xs), strict=True):
+        np.testing.assert_allclose(y, want, rtol=1e-5, atol=1e-6)

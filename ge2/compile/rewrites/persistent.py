@@ -52,7 +52,7 @@ from ge2.targets.cuda.kernels.scatter import (
     CudaSumsInOrder,
     CudaUpdateOrder,
 )
-from ge2.targets.cuda.kernels.tensor_cores import Apart
+from ge2.targets.cuda.kernels.tensor_cores import LoopApart
 from ge2.targets.cuda.limits import ASSUMED, Limits
 from ge2.targets.cuda.persistent.nodes import Unwritten
 from ge2.targets.cuda.persistent.steps import CONTROL, Fit, Steps, count, taken_in
@@ -205,7 +205,7 @@ class Sweep:
         self.graph, self.rule, self.caps, self.steps = graph, rule, caps, steps
         self.tuning, self.catalog = (
             caps.limits.tuning.persistent,
-            (CudaResident(steps), Apart(steps)),
+            (CudaResident(steps), LoopApart(steps)),
         )
         self.read = {a for e in graph.eqns for a in e.inputs} | set(graph.outputs)
         # of loops and branches that stay launches

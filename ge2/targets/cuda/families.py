@@ -63,6 +63,7 @@ from ge2.targets.cuda.kernels.tensor_cores import (
     GemmWgmmaPair,
     GemmWgmmaRegion,
     GemmWgmmaRegionOfCopies,
+    LoopApart,
     OneByOne,
 )
 
@@ -85,7 +86,7 @@ MADE: Catalog = (GemmWgmmaMade(), GemmMmaMade())
 PAIRS: Catalog = (GemmWgmmaPair(), GemmMmaPair())
 CONTRACTIONS: Catalog = (
     CudaSmallContraction(), GemmWgmmaRegion(), GemmWgmmaRegionOfCopies(), BlasEpilogue(), GemmMmaRegion(),
-    *PAIRS, *MADE, Apart(), OneByOne(), MadeBefore(), MadeFirst(),
+    *PAIRS, *MADE, Apart(), LoopApart(), OneByOne(), MadeBefore(), MadeFirst(),
 )  # fmt: skip
 # of the last step of a region, which is there in any case
 OF_LAST_STEPS: Catalog = (*MADE, MadeBefore(), MadeFirst(in_part=True))

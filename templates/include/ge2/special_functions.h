@@ -129,10 +129,12 @@ GE2_FN double ge2_gammaln_right_f64(double z) {
 }
 
 GE2_FN double ge2_gammaln_f64(double x) {
-    double a = ge2_abs_f64(x), right = ge2_gammaln_right_f64(x < -0.5 ? a : x);
-    double turn = ge2_abs_f64(ge2_sin_near_f64(0x1.921fb54442d18p+1 * (a - ge2_rint_f64(a))));
-    double left = ge2_log_f64(0x1.921fb54442d18p+1 / (a * turn)) - right;
-    double y = x < -0.5 ? (turn == 0 ? GE2_INFINITY_F64 : left) : right;
+    double a = ge2_abs_f64(x), y = ge2_gammaln_right_f64(x < -0.5 ? a : x);
+    GE2_SELDOM(x < -0.5) {
+        double turn = ge2_abs_f64(ge2_sin_near_f64(0x1.921fb54442d18p+1 * (a - ge2_rint_f64(a))));
+        double left = ge2_log_f64(0x1.921fb54442d18p+1 / (a * turn)) - y;
+        y = x < -0.5 ? (turn == 0 ? GE2_INFINITY_F64 : left) : y;
+    }
     return a == GE2_INFINITY_F64 ? x : y;
 }
 
@@ -159,9 +161,12 @@ GE2_FN double ge2_digamma_right_f64(double z) {
 }
 
 GE2_FN double ge2_digamma_f64(double x) {
-    double right = ge2_digamma_right_f64(x < 0 ? 1.0 - x : x), f = x - ge2_rint_f64(x);
-    double left = right - 0x1.921fb54442d18p+1 / ge2_tan_near_f64(0x1.921fb54442d18p+1 * f);
-    double y = x < 0 ? (f == 0 ? GE2_NAN_F64 : left) : right;
+    double y = ge2_digamma_right_f64(x < 0 ? 1.0 - x : x);
+    GE2_SELDOM(x < 0) {
+        double f = x - ge2_rint_f64(x);
+        double left = y - 0x1.921fb54442d18p+1 / ge2_tan_near_f64(0x1.921fb54442d18p+1 * f);
+        y = x < 0 ? (f == 0 ? GE2_NAN_F64 : left) : y;
+    }
     return x == 0 ? -1.0 / x : y;
 }
 
@@ -319,11 +324,57 @@ GE2_FN float ge2_gammaln_right_f32(float z) {
 }
 
 GE2_FN float ge2_gammaln_f32(float x) {
-    float a = ge2_abs_f32(x), right = ge2_gammaln_right_f32(x < -0.5f ? a : x);
-    float turn = ge2_abs_f32(ge2_sin_f32(0x1.921fb6p+1f * (a - ge2_rint_f32(a))));
-    float left = ge2_log_f32(0x1.921fb6p+1f / (a * turn)) - right;
-    float y = x < -0.5f ? (turn == 0 ? (float)GE2_INFINITY_F64 : left) : right;
+    float a = ge2_abs_f32(x), y = ge2_gammaln_right_f32(x < -0.5f ? a : x);
+    GE2_SELDOM(x < -0.5f) {
+        float turn = ge2_abs_f32(ge2_sin_f32(0x1.921fb6p+1f * (a - ge2_rint_f32(a))));
+        float left = ge2_log_f32(0x1.921fb6p+1f / (a * turn)) - y;
+        y = x < -0.5f ? (turn == 0 ? (float)GE2_INFINITY_F64 : left) : y;
+    }
     return a == (float)GE2_INFINITY_F64 ? x : y;
+}
+
+/* digamma(3/2 + s) by its distance from the root, |s| <= 1/2; 2^-27 */
+GE2_FN float ge2_digamma_near_root_f32(float s) {
+    float p = 0x1.65418ap-7f;
+    p = ge2_fma_f32(p, s, -0x1.0c43fp-6f);
+    p = ge2_fma_f32(p, s, 0x1.186978p-6f);
+    p = ge2_fma_f32(p, s, -0x1.a67e08p-6f);
+    p = ge2_fma_f32(p, s, 0x1.4ea4b8p-5f);
+    p = ge2_fma_f32(p, s, -0x1.fc5cd2p-5f);
+    p = ge2_fma_f32(p, s, 0x1.850eaap-4f);
+    p = ge2_fma_f32(p, s, -0x1.2febbep-3f);
+    p = ge2_fma_f32(p, s, 0x1.eca19p-3f);
+    p = ge2_fma_f32(p, s, -0x1.b1cb68p-2f);
+    return ge2_fma_f32(p, s, 0x1.e6f0ccp-1f);
+}
+
+/* x^2 (log(x) - 1 / (2 x) - digamma(x)) of u = 1 / x^2, from x = 2 on; 2^-31 of digamma */
+GE2_FN float ge2_digamma_far_f32(float u) {
+    float p = -0x1.d466e6p-9f;
+    p = ge2_fma_f32(p, u, 0x1.31abecp-8f);
+    p = ge2_fma_f32(p, u, -0x1.fb598p-9f);
+    p = ge2_fma_f32(p, u, 0x1.030e78p-8f);
+    p = ge2_fma_f32(p, u, -0x1.110e74p-7f);
+    return ge2_fma_f32(p, u, 0x1.555556p-4f);
+}
+
+/* for x >= -1/2: below 1 from that between 1 and 2, less 1 / x, and 1 / (x + 1) below 0 */
+GE2_FN float ge2_digamma_right_f32(float x) {
+    float s = x < 0 ? x + 0.5f : x < 1.0f ? x - 0.5f : x - 1.5f;
+    float inverse = (x < 0 ? 2.0f * x + 1.0f : 1.0f) / (x < 0 ? x * (x + 1.0f) : x);
+    float near = ((s + 0x1.3a4f3ap-5f) + -0x1.5af8fep-30f) * ge2_digamma_near_root_f32(s);
+    float tail = ge2_fma_f32(ge2_digamma_far_f32(inverse * inverse), inverse, 0.5f);
+    float far = ge2_log_f32(x) - inverse * tail;
+    return x < 2.0f ? near - (x < 1.0f ? inverse : 0.0f) : far;
+}
+
+GE2_FN float ge2_digamma_f32(float x) {
+    float y = ge2_digamma_right_f32(x < -0.5f ? 1.0f - x : x);
+    GE2_SELDOM(x < -0.5f) {
+        float f = x - ge2_rint_f32(x), left = y - 0x1.921fb6p+1f / ge2_tan_f32(0x1.921fb6p+1f * f);
+        y = x < -0.5f ? (f == 0 ? (float)GE2_NAN_F64 : left) : y;
+    }
+    return y;
 }
 
 /* the series of ge2_bessel_near_f64 */
@@ -397,7 +448,6 @@ GE2_ONCE(ndtri)
 GE2_ONCE(logit)
 GE2_ONCE_OF_2(xlogy)
 GE2_ONCE_OF_2(xlog1py)
-GE2_ONCE(digamma)
 GE2_ONCE_WITH(polygamma)
 
 #endif

@@ -7,7 +7,8 @@ other the iterations are programs that take scratch and places from the one arou
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, Final, final
 
@@ -17,7 +18,7 @@ from ge2.base.config import config
 from ge2.choice.choose import settled
 from ge2.choice.problem import Family, Problem, Variant, prefs
 from ge2.codegen.layout import Line, plain
-from ge2.ir import ArrayType, Atom, Var
+from ge2.ir import ArrayType, Atom, Eqn, Var
 from ge2.ops.graphs.control import Cond
 from ge2.ops.graphs.loops import RepeatLoop, ScanLoop
 from ge2.program import Buffer, Program, Step
@@ -207,6 +208,20 @@ def by_host(assembler: StepAssembler, step: Step, bodies: Sequence[LoopBody]) ->
     most = assembler.device.limits.tuning.launches.recorded
     if launches > most:
         return f"{launches} launches, more than {most}"
+    return "" if all(lies_as_read(assembler, eqn)) else "its arrays lie in another order"
+
+
+def lies_as_read(assembler: StepAssembler, eqn: Eqn) -> Iterator[bool]:
+    """For each array of a loop or a branch, whether it lies as the kernels of an iteration take it to.
+
+    Those of a scan know that a slice of a stack begins at any multiple of its size, so a stack may,
+    too; others begin where wide accesses may.
+    """
+    op: Any = eqn.op
     first = 1 if isinstance(op, Cond) else 0  # an index is read alone, wherever it lies
-    plain = all(map(assembler.is_plain, (*eqn.outs, *eqn.inputs[first:])))
-    return "" if plain else "its arrays lie in another order"
+    arrays, stacks = (*eqn.outs, *eqn.inputs[first:]), tuple[Atom, ...]()
+    if isinstance(op, ScanLoop):
+        stacks = (*eqn.outs[op.carry :], *eqn.inputs[op.consts + op.carry :])
+        arrays = (*eqn.outs[: op.carry], *eqn.inputs[: op.consts + op.carry])
+    yield from map(assembler.is_plain, arrays)
+    yield from (assembler.is_stack(a, math.prod(a.type.shape[1:])) for a in stacks)

@@ -193,6 +193,16 @@ class StepAssembler(Assembler):
         """True of an array whose address kernels may be given."""
         return not a.type.weak and self.in_order(a)
 
+    def is_stack(self, a: Atom, size: int) -> bool:
+        """True of an array in C order that begins at a multiple of `size` elements, or where wide
+        accesses may.
+        """
+        if self.is_plain(a) or isinstance(a, Literal) or a.type.weak or not size:
+            return self.is_plain(a)
+        layout = self.program.layout(a)
+        begins = layout.offset % size == self.looseness(a) % size == 0
+        return begins and layout.strides == plain(a.type.shape).strides
+
     def at(self, atom: Atom, offset: int) -> Address:
         """A place in an array, `offset` bytes from the beginning of what holds its memory."""
         if isinstance(atom, Literal):

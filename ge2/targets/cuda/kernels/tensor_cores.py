@@ -483,21 +483,14 @@ class Apart(Cuda):
     joining: ClassVar[tuple[str, ...]] = ("resident", "epilogue")
     ranked = True
 
-    def __init__(self, steps: Steps | None = None) -> None:
-        self.steps = steps  # of the pass that asks for predictions of loops
-
     def serves(self, op: Op) -> bool:
+        if isinstance(op, Resident):
+            return False
         return not is_contraction(op) or len(steps_of(op).before) == 1
 
     def seconds(self, problem: Problem, variant: Variant, caps: Caps) -> float | None:
-        """Of products and what is between them: the library's products, and the bytes of regions; of
-        loops their launches.
-        """
-        op, tuning = problem.op, caps.chip.tuning
-        if isinstance(op, Resident):
-            if self.steps is None:
-                return None
-            return one_by_one(op, tuning.launches.recorded, tuning.persistent, self.steps)
+        """Of products and what is between them: the library's products, and the bytes of regions."""
+        op = problem.op
         if isinstance(op, FusedAttention | FusedBackward):
             products = ((e.op, e) for e in op.jaxpr.eqns if isinstance(e.op, DotGeneral))
             once = {(dot.beside, dot.contract, e.inputs): e for dot, e in products}
@@ -508,6 +501,27 @@ class Apart(Cuda):
 
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Kernels:
         return Kernels(())
+
+
+@final
+class LoopApart(Apart):
+    """Loops and branches, and what is around them, as launches. It has a name of its own, since its
+    predictions are of other numbers than those of products, and so are the times that were measured.
+    """
+
+    name = "launches, iteration by iteration"
+
+    def __init__(self, steps: Steps | None = None) -> None:
+        self.steps = steps  # of the pass that asks for predictions
+
+    def serves(self, op: Op) -> bool:
+        return isinstance(op, Resident)
+
+    def seconds(self, problem: Problem, variant: Variant, caps: Caps) -> float | None:
+        op, tuning = problem.op, caps.chip.tuning
+        if self.steps is None or not isinstance(op, Resident):
+            return None
+        return one_by_one(op, tuning.launches.recorded, tuning.persistent, self.steps)
 
 
 @final

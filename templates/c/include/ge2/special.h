@@ -7,6 +7,9 @@
 #include "ge2/float_log.h"
 #include "ge2/float_trig.h"
 
+/* what few numbers need is computed of all, so that loops are vectorised */
+#define GE2_SELDOM(test)
+
 #define GE2_INFINITY_F64 __builtin_inf()
 #define GE2_NAN_F64 __builtin_nan("")
 
