@@ -1,5 +1,6 @@
 """Tracing: how a Python function becomes a graph."""
 
+from ge2.ops.graphs.associative import TRACING
 from ge2.trace.stage import ABSTRACT as ABSTRACT
 from ge2.trace.stage import Input as Input
 from ge2.trace.stage import bind as bind
@@ -17,3 +18,5 @@ from ge2.trace.tracer import Tracer as Tracer
 from ge2.trace.tracer import check_type as check_type
 from ge2.trace.tracer import is_traced as is_traced
 from ge2.trace.tracer import run as run
+
+TRACING[:] = [retrace]

@@ -41,7 +41,6 @@ from ge2.ir import (
 )
 from ge2.ops import KNOWN, REPLACED
 from ge2.ops.elementwise import BY_NAME, ConvertElementType
-from ge2.ops.graphs.associative import TRACING
 from ge2.trace.tracer import Closed, Trace, Tracer, check_type, is_traced
 from ge2.trace.views import Argument
 from ge2.trace.writes import (
@@ -520,7 +519,6 @@ def retrace(f: Callable[..., Iterable[Any]], types: Iterable[ArrayType]) -> Grap
     return tidy(closed.graph)
 
 
-TRACING[:] = [retrace]
 _read_back: set[int] = set()  # what equations look like whose texts were, and their parts
 
 

@@ -465,10 +465,8 @@ class Scanned(ABC):
         """Returns how many packs a thread has at a time, so that they and its states are in
         registers.
         """
-        found = max(
-            min(many, self.tuning.bytes // (self.pack * self.itemsize), 24 // self.pack),
-            least,
-        )
+        most = min(many, self.tuning.bytes // (self.pack * self.itemsize), 24 // self.pack)
+        found = max(most, least)
         return found if self.words <= 2 else max(found // 4, 1)
 
     @property
