@@ -28,7 +28,6 @@ from ge2.ops.elementwise import Ldexp as Ldexp
 from ge2.ops.elementwise import Where as Where
 from ge2.ops.graphs.associative import AssociativeScan as AssociativeScan
 from ge2.ops.graphs.associative import AssociativeScanSaving as AssociativeScanSaving
-from ge2.ops.graphs.associative import Prefixes as Prefixes
 from ge2.ops.graphs.control import CONTROL as CONTROL
 from ge2.ops.graphs.control import Call as Call
 from ge2.ops.graphs.control import CallSaving as CallSaving

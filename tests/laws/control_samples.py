@@ -43,6 +43,15 @@ BACKWARD = """{ lambda ; x:f64[3] y:f64[] ct:f64[3]. let
     e:f64[3] = mul d ct
     f:f64[] = reduce_sum[axes=(0,)] e
   in (c, f) }"""
+FOLLOWING = """{ lambda ; a:f64[] b:f64[] c:f64[] d:f64[]. let
+    e:f64[] = mul a c
+    f:f64[] = mul c b
+    g:f64[] = add f d
+  in (e, g) }"""
+ADDED = """{ lambda ; a:f64[] m:i64[] b:f64[] n:i64[]. let
+    c:f64[] = add a b
+    o:i64[] = mul m n
+  in (c, o) }"""
 BOTH = (("dots_saveable",), ("save_only_these_names", "a b"))
 RULE = """{ lambda ; x:f64[3] y:f64[] tx:f64[3] ty:f64[]. let
     z:f64[3] = mul x x
@@ -149,6 +158,16 @@ def control() -> dict[str, list[Sample]]:
         )
         for length, reverse in ((4, False), (3, True), (0, False))
     ]
+    two = lambda rng, d: (numbers(rng, (2, 5, 3), d), numbers(rng, (2, 5, 3), d))  # noqa: E731
+    prefixes = [
+        Sample(ops.AssociativeScan(graph(FOLLOWING), 1), two, (FLOAT64,)),
+        Sample(ops.AssociativeScan(graph(FOLLOWING), 0, True), two, (FLOAT64,)),
+        Sample(
+            ops.AssociativeScan(graph(ADDED), 1),
+            lambda rng, d: (numbers(rng, (3, 4), d), np.full((3, 4), 2)),
+            (FLOAT64,),
+        ),
+    ]
     until = Sample(
         ops.WhileLoop(graph(STILL), graph(TURN), 1, 1),
         lambda rng, d: (np.int64(3), numbers(rng, (3,), d), numbers(rng, (3,), d), np.int64(0)),
@@ -158,6 +177,8 @@ def control() -> dict[str, list[Sample]]:
     return {
         "scan": scans,
         "scan_saving": [saving(s) for s in scans],
+        "associative_scan": prefixes,
+        "associative_scan_saving": [saving(s) for s in prefixes],
         "while": [until],
         "jit": [call],
         "jit_saving": [saving(call)],

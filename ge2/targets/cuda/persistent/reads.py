@@ -418,7 +418,9 @@ class Handed:
     `free` gives names that nothing else has; `parts` says which axes of arrays have `rows`.
 
     What blocks of a `grid` write for each other is not promised to be restrict: a compiler may take
-    what a thread has read of such memory for what is there still, whoever it waits for.
+    what a thread has read of such memory for what is there still, whoever it waits for. Nor is what
+    is read: of `c ? x[i] : y[i]` NVRTC makes one load, of memory that never changes if x is such,
+    and moves it before the barrier that y waits for.
     """
 
     def __init__(
@@ -433,7 +435,7 @@ class Handed:
 
     def declared(self, x: Array) -> str:
         """A parameter for memory that the kernel writes."""
-        return declared(x, False).replace("__restrict__ ", self.promise)
+        return declared(x, False, self.promise)
 
     def add_argument(self, name: str, argument: Argument) -> None:
         assert name not in self.arguments, f"two arguments {name}"
@@ -446,7 +448,7 @@ class Handed:
             return Number(name, v.type)
         steps = self.steps(name, v, operand, axis)
         found = Array(name, v.type, steps, self.first(steps, axis), given=True)
-        self.add_argument(name, Argument(declared(found, True), "array", (operand, dtype)))
+        self.add_argument(name, Argument(declared(found, True, ""), "array", (operand, dtype)))
         return found
 
     def result(self, a: Any, operand: Operand, axis: Along) -> Array:

@@ -482,6 +482,6 @@ def spoken(eqn: Eqn) -> bool:
     return not isinstance(op, Pointlike) or isinstance(op.lowering, Pointwise)
 
 
-def declared(x: Array, const: bool) -> str:
-    """A parameter; `const` memory never changes while the kernel runs."""
-    return f"{'const ' if const else ''}{STORED[x.type.dtype]} *__restrict__ {x.name}"
+def declared(x: Array, const: bool, promise: str) -> str:
+    """A parameter; `const` memory never changes while the kernel runs; `promise`: what is said of it."""
+    return f"{'const ' if const else ''}{STORED[x.type.dtype]} *{promise}{x.name}"
