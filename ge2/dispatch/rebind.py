@@ -10,13 +10,13 @@ namespace, for other threads go on with the real ones.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from copy import copy
 from types import CellType, FunctionType, MethodType, ModuleType
 from typing import Any, final
 
 from ge2.base.errors import ImpureError
-from ge2.base.source import here, of_function
+from ge2.base.source import here, of_function, warn
 from ge2.base.treedef import kind_of
 from ge2.dispatch.closures import (
     BUILTIN_METHODS,
@@ -30,6 +30,8 @@ from ge2.dispatch.closures import (
 )
 from ge2.dispatch.closures.capture import Plan, Scope, all_leaves, functions_in
 from ge2.dispatch.signature import is_array, leaves_of, title
+from ge2.trace import is_traced
+from ge2.transforms.arguments import containers
 from ge2.transforms.custom import CustomRule
 
 
@@ -46,6 +48,7 @@ class Rebound:
         self.namespaces: dict[int, dict[str, Any]] = {}
         self.cells: dict[int, CellType] = {}
         self.containers: dict[int, tuple[Any, Any]] = {}  # what each is here, by its id
+        self.nodes: list[Node] = []  # of the containers that hold traced values here
         self.opening: set[int] = set()
         self.objects: dict[int, Copied] = {}
         self.copies: dict[int, FunctionType] = {}  # by what was made here: what it was made of
@@ -103,7 +106,10 @@ class Rebound:
             new = [self.value(leaf) for leaf in leaves]
             same = structure is None or all(a is b for a, b in zip(leaves, new, strict=True))
             made = x if same or structure is None else structure.unflatten(new)
-            self.containers.setdefault(id(x), (x, made))  # functions in it may name it, too
+            kept = self.containers.setdefault(id(x), (x, made))  # functions in it may name it, too
+            if kept[1] is made is not x:
+                pairs = zip(containers(x, ()), containers(made, ()), strict=True)
+                self.nodes += [Node(old, new) for (old, _), (new, _) in pairs]
         return self.containers[id(x)][1]
 
     def partial(self, x: functools.partial[Any]) -> Any:
@@ -259,6 +265,8 @@ class Rebound:
                 )
         for copied in self.objects.values():
             copied.close()
+        for node in self.nodes:
+            node.close({id(x) for x in self.traced.values()})
         for scope in self.scopes.values():
             new_globals = self.namespaces.get(id(scope.function.__globals__), {})
             for name in reads_of(scope.function.__code__).written:
@@ -307,6 +315,58 @@ class Copied:
                         what, where=here(), fix=f"return the new {name} and assign it outside"
                     )
                 set_attribute(self.original, name, value)
+
+
+@final
+class Node:
+    """A container with traced values in it, beside the user's own, of which it is a copy."""
+
+    def __init__(self, original: Any, copy: Any) -> None:
+        self.original, self.copy = original, copy
+        self.old, self.before = entries(original), entries(copy)
+
+    def close(self, arrays: Set[int]) -> None:
+        """Puts into the original what was put into the copy; an array that it replaced is an error."""
+        now = entries(self.copy)
+        kept = {id(x) for x in now.values()}
+        added = {k: x for k, x in now.items() if x is not self.before.get(k, MISSING)}
+        if not added and len(now) == len(self.before):
+            return
+        kind = type(self.original).__name__
+        for key, part in self.before.items():
+            if id(part) not in kept and any(id(x) in arrays for x in inner_leaves(part)):
+                what = (
+                    f"element {key!r} of a {kind} from outside was replaced: compiled, it cannot be"
+                )
+                raise ImpureError(
+                    what, where=here(), fix="return the new one and put it there outside"
+                )
+        back = {id(x): self.old[k] for k, x in self.before.items() if k in self.old}
+        if any(is_traced(x) for y in added.values() if id(y) not in back for x in inner_leaves(y)):
+            what = f"a traced value was put into a {kind} from outside, which stays as it was"
+            warn(what, "return the value and put it there where the function is called")
+            return
+        self.assign({k: back.get(id(x), x) for k, x in now.items()})
+
+    def assign(self, found: Mapping[Any, Any]) -> None:
+        if isinstance(self.original, dict):
+            self.original.clear()
+            self.original.update(found)
+        elif isinstance(self.original, list):
+            self.original[:] = found.values()
+        else:
+            for name, x in found.items():
+                if x is not self.old.get(name, MISSING):
+                    set_attribute(self.original, name, x)
+
+
+def entries(container: Any) -> dict[Any, Any]:
+    """The parts of a container by their keys, numbers or names."""
+    if isinstance(container, dict):
+        return dict(container)
+    if isinstance(container, list | tuple):
+        return dict(enumerate(container))
+    return dict(own_attributes(container))
 
 
 def new_of(cls: type) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache, lru_cache, wraps
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -73,10 +73,17 @@ def lift(x: Any) -> Any:
         return next(t(x) for t in NUMBERS if isinstance(x, t))  # type: ignore[arg-type]
     if not isinstance(x, np.ndarray) and hasattr(x, "shape") and hasattr(x, "dtype"):
         return x
-    if hasattr(x, "__array__") or isinstance(x, range):
+    if hasattr(x, "__array__"):
         return np.asarray(x)
+    if is_sequence(x):
+        return _stacked(x)
     fix = "np.asarray(x)" if x is not None else "`x is None` to ask whether there is a value"
     raise NotAValue(f"{kind.__name__} is neither an array nor a number", where=here(), fix=fix)
+
+
+def is_sequence(x: Any) -> TypeGuard[Sequence[Any]]:
+    """True for what NumPy takes apart as it does a list: a range, a deque, a sequence of a user's."""
+    return isinstance(x, Sequence) and not isinstance(x, str | bytes)
 
 
 def _stacked(items: Sequence[Any]) -> Any:
@@ -311,7 +318,7 @@ def common_shape(name: str, xs: Sequence[Any]) -> Dims:
 
 def integers_in(x: Any) -> Sequence[Any]:
     """The integers of a shape or of axes: one, or those of a sequence or an array, traced or not."""
-    if isinstance(x, tuple | list | range):
+    if is_sequence(x):
         return x
     if is_traced(x):
         return [*x] if x.type.ndim else [x]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from inspect import isclass
 from operator import index
@@ -39,7 +40,7 @@ OP: dict[str, Any] = {**gnp.operators, "matmul": gnp.matmul}
 def times(x: Any, y: Any, self: Any) -> Any:
     """The product; but `[0] * n`, of a Python number n, is a longer list."""
     other = y if self is x else x
-    if self.type.weak and isinstance(other, list | tuple | str):
+    if self.type.weak and isinstance(other, list | tuple | str | deque):
         return other * index(self)
     return OP["mul"](x, y)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import array as arrays
 import itertools
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -548,3 +550,31 @@ def test_no_nan_that_a_mask_leaves_out_reaches_a_derivative() -> None:
         slope = ge2.jit(ge2.grad(lambda x, m: f(x[m])))(x, m)  # noqa: B023
         np.testing.assert_array_equal(slope[[1, 3]], 0)
         np.testing.assert_allclose(slope[[0, 2]], ge2.grad(f)(x[m]), 1e-12)
+
+
+@pytest.mark.parametrize(
+    "s",
+    [
+        range(3),
+        deque([0, 1, 2]),
+        arrays.array("l", [0, 1, 2]),
+        memoryview(arrays.array("b", [0, 1, 2])),
+    ],
+    ids=lambda s: type(s).__name__,
+)
+def test_sequences_of_any_kind_index_and_compute_as_lists_do(s: Any) -> None:
+    """picoGPT's `wpe[range(n)]`; and `x == deque` was False, whatever its elements."""
+    x = np.arange(6.0)
+
+    def written(x: Any) -> Any:
+        y = x.copy()
+        y[s] = 7
+        y[3:] = s
+        return y
+
+    for f in (
+        lambda x: x[s], lambda x: x.reshape(2, 3)[:, s], lambda x: x[:3] + s, lambda x: x[2::-1] == s, written,
+        lambda x: np.where(x[:3] > 1, s, x[:3]), lambda x: np.take(x, s), lambda x: np.dot(s, x[:3]),
+        lambda x: np.stack([x[:3], s]), lambda x: np.array(deque([x, x])), lambda x: x[:3] @ s,
+    ):  # fmt: skip
+        np.testing.assert_array_equal(ge2.jit(f)(x), f(x), strict=True)

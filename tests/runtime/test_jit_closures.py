@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import ge2
-from ge2.errors import ImpureError, InPlaceError, TraceError
+from ge2.errors import Ge2Warning, ImpureError, InPlaceError, TraceError
 
 pytestmark = pytest.mark.any_executor
 
@@ -857,3 +857,65 @@ def test_dicts_that_are_closed_over_keep_the_order_of_their_keys():
 
     assert ge2.jit(f)(np.ones(2))[1] == 3
     np.testing.assert_array_equal(ge2.jit(Named())(np.ones(2)), 1)
+
+
+def test_an_element_of_a_container_from_outside_that_is_replaced_is_an_error():
+    """An optimiser that kept its moments in a dict had those of the first call for ever."""
+    state = {"m": np.zeros(3), "calls": 0}
+    layers = [[np.ones(3)]]
+
+    @ge2.jit
+    def moments(x):
+        state["m"] = state["m"] * 0.9 + x
+        return state["m"]
+
+    @ge2.jit
+    def stack(x):
+        layers[0][0] = layers[0][0] + x
+        return layers[0][0]
+
+    class Rule:
+        def __init__(self):
+            self.moments = {"w": np.zeros(3)}
+
+        def step(self, x):
+            self.moments["w"] = self.moments["w"] + x
+            return self.moments["w"]
+
+    for f, kind in (
+        (moments, "'m' of a dict"),
+        (stack, "0 of a list"),
+        (ge2.jit(Rule().step), "'w' of a dict"),
+    ):
+        with pytest.raises(ImpureError, match=f"element {kind} from outside was replaced"):
+            f(X)
+    np.testing.assert_array_equal(state["m"], 0.0)
+
+
+def test_what_else_is_put_into_a_container_beside_arrays_is_there_afterwards():
+    @dataclass
+    class Counted:
+        w: np.ndarray
+        calls: int = 0
+
+    state, items, counted = {"w": np.ones(3), "calls": 0}, [np.ones(3)], Counted(np.ones(3))
+
+    @ge2.jit
+    def f(x):
+        state["calls"] = state["calls"] + 1
+        items.append("seen")
+        counted.calls = counted.calls + 1
+        return x * state["w"] * items[0] * counted.w
+
+    f(X)
+    np.testing.assert_array_equal(f(X), X)
+    assert state["calls"] == counted.calls == 2 and items[1:] == ["seen", "seen"]
+
+    @ge2.jit
+    def g(x):
+        state["last"] = x * 2
+        return x * state["w"]
+
+    with pytest.warns(Ge2Warning, match="a traced value was put into a dict from outside"):
+        g(X)
+    assert "last" not in state

@@ -36,6 +36,7 @@ from ge2.numpy.promotion import (
     check_casting,
     common_dtype,
     in_trace,
+    is_sequence,
     lift,
     one_axis,
     reshape,
@@ -496,11 +497,14 @@ def resolved(key: Any) -> Any:
 
     Raises TracerIntegerConversionError for a slice whose length is not known.
     """
-    if type(key) is slice:
-        return resolved_slice(key)
-    if type(key) is tuple and any(type(p) is slice for p in key):
-        return tuple([resolved_slice(p) if type(p) is slice else p for p in key])
-    return key
+    return tuple(map(resolved_part, key)) if isinstance(key, tuple) else resolved_part(key)
+
+
+def resolved_part(part: Any) -> Any:
+    """A part of a key; a sequence of any kind is a list of indices."""
+    if type(part) is slice:
+        return resolved_slice(part)
+    return list(part) if is_sequence(part) else part
 
 
 def resolved_slice(part: slice) -> Any:

@@ -523,7 +523,7 @@ def of_any_rank(d: Any, cov: Any) -> tuple[Any, Any, Any]:
     return size, gnp.sum(gnp.log(gnp.where(w > bound, w, 1.0))), gnp.sum(w > bound)
 
 
-METHODS: Final = ("pdf", "logpdf", "cdf", "logcdf", "sf", "logsf", "ppf")
+METHODS: Final = ("pdf", "logpdf", "cdf", "logcdf", "sf", "logsf", "ppf", "isf")
 # ------------------------------------------------------------------------------------ by their names
 
 # arguments that say how it is done, and not what

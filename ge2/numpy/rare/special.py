@@ -117,8 +117,9 @@ def i1e(x: Any, /, **more: Any) -> Any:
     """exp(-|x|) i1(x), as `scipy.special.i1e`."""
     no_more("i1e", more)
     x = floating(x, "i1e")
-    y = ops.Bessel(1, scaled=True)(x)
-    return e.multiply(where(e.isinf(x), e.sign(x), x), y)
+    far = e.greater(abs(x), 1e20)  # i0e is equal to the last bit, and i1e(x) / x would vanish
+    y = where(far, ops.Bessel(0, scaled=True)(x), ops.Bessel(1, scaled=True)(where(far, 1.0, x)))
+    return e.multiply(where(far, e.sign(x), x), y)
 
 
 def erfcinv(x: Any, /, **more: Any) -> Any:
@@ -402,8 +403,11 @@ class Distribution:
     cdf: Function | None = None
     sf: Function | None = None
     ppf: Function | None = None
+    isf: Function | None = None
     logcdf: Function | None = None
+    logsf: Function | None = None
     discrete: bool = False
+    open: bool = False  # where it ends the formula has no value, and the density is 0
     valid: Function | None = None  # of the parameters; positive, if not given
 
 
@@ -426,57 +430,81 @@ def log_of_student(z: Any, df: Any) -> Any:
     return rest - (df + 1.0) / 2 * e.log1p(z * z / df)
 
 
+def laplace(z: Any) -> Any:
+    return where(e.greater(z, 0), 1 - e.exp(-abs(z)) / 2, e.exp(-abs(z)) / 2)
+
+
+def quantile_of_laplace(q: Any) -> Any:
+    return where(e.greater(q, 0.5), -e.log((1 - q) * 2), e.log(q * 2))
+
+
 HALF_LOG: float = math.log(2 * math.pi) / 2
 # fmt: off
 DISTRIBUTIONS = {
     "norm": Distribution(
-        lambda z: -z * z / 2 - HALF_LOG, cdf=ndtr, sf=lambda z: ndtr(-z), ppf=ndtri, logcdf=log_ndtr),
+        lambda z: -z * z / 2 - HALF_LOG, cdf=ndtr, sf=lambda z: ndtr(-z), ppf=ndtri,
+        isf=lambda q: -ndtri(q), logcdf=log_ndtr, logsf=lambda z: log_ndtr(-z)),
     "expon": Distribution(
-        lambda z: -z, 0, cdf=lambda z: -e.expm1(-z), sf=lambda z: e.exp(-z), ppf=lambda q: -e.log1p(-q)),
-    "uniform": Distribution(lambda z: z * 0.0, 0, 1, cdf=lambda z: z, sf=lambda z: 1 - z, ppf=lambda q: q),
+        lambda z: -z, 0, cdf=lambda z: -e.expm1(-z), sf=lambda z: e.exp(-z), ppf=lambda q: -e.log1p(-q),
+        isf=lambda q: -e.log(q)),
+    "uniform": Distribution(
+        lambda z: z * 0.0, 0, 1, cdf=lambda z: z, sf=lambda z: 1 - z, ppf=lambda q: q, isf=lambda q: 1 - q),
     "laplace": Distribution(
         lambda z: -abs(z) - math.log(2),
-        cdf=lambda z: where(e.greater(z, 0), 1 - e.exp(-abs(z)) / 2, e.exp(-abs(z)) / 2)),
+        cdf=lambda z: laplace(z), sf=lambda z: laplace(-z), ppf=lambda q: quantile_of_laplace(q),
+        isf=lambda q: -quantile_of_laplace(q)),
     "logistic": Distribution(
         lambda z: -abs(z) - 2 * e.log1p(e.exp(-abs(z))),
-        cdf=expit, sf=lambda z: expit(-z), ppf=logit, logcdf=log_expit),
+        cdf=expit, sf=lambda z: expit(-z), ppf=logit, isf=lambda q: -logit(q),
+        logcdf=log_expit, logsf=lambda z: log_expit(-z)),
     "cauchy": Distribution(
-        lambda z: -e.log1p(z * z) - math.log(math.pi), cdf=lambda z: 0.5 + e.arctan(z) / math.pi),
+        lambda z: -e.log1p(z * z) - math.log(math.pi), cdf=lambda z: e.arctan2(1.0, -z) / math.pi,
+        sf=lambda z: e.arctan2(1.0, z) / math.pi, ppf=lambda q: -1 / e.tan(q * math.pi),
+        isf=lambda q: 1 / e.tan(q * math.pi)),
     "gumbel_r": Distribution(
-        lambda z: -z - e.exp(-z), cdf=lambda z: e.exp(-e.exp(-z)), logcdf=lambda z: -e.exp(-z)),
+        lambda z: -z - e.exp(-z), cdf=lambda z: e.exp(-e.exp(-z)), sf=lambda z: -e.expm1(-e.exp(-z)),
+        ppf=lambda q: -e.log(-e.log(q)), isf=lambda q: -e.log(-e.log1p(-q)), logcdf=lambda z: -e.exp(-z)),
     "rayleigh": Distribution(
         lambda z: e.log(z) - z * z / 2, 0,
-        cdf=lambda z: -e.expm1(-z * z / 2), sf=lambda z: e.exp(-z * z / 2)),
+        cdf=lambda z: -e.expm1(-z * z / 2), sf=lambda z: e.exp(-z * z / 2),
+        ppf=lambda q: e.sqrt(e.log1p(-q) * -2), isf=lambda q: e.sqrt(e.log(q) * -2)),
     "halfnorm": Distribution(
         lambda z: math.log(2 / math.pi) / 2 - z * z / 2, 0,
-        cdf=lambda z: erf(z / math.sqrt(2)), sf=lambda z: erfc(z / math.sqrt(2))),
+        cdf=lambda z: erf(z / math.sqrt(2)), sf=lambda z: erfc(z / math.sqrt(2)),
+        ppf=lambda q: erfinv(q) * math.sqrt(2), isf=lambda q: -ndtri(q / 2)),
     "lognorm": Distribution(
         lambda z, s: -((e.log(z) / s) ** 2) / 2 - e.log(s * z) - HALF_LOG, 0,
-        cdf=lambda z, s: ndtr(e.log(z) / s), sf=lambda z, s: ndtr(-e.log(z) / s)),
+        cdf=lambda z, s: ndtr(e.log(z) / s), sf=lambda z, s: ndtr(-e.log(z) / s),
+        ppf=lambda q, s: e.exp(s * ndtri(q)), isf=lambda q, s: e.exp(-s * ndtri(q)), open=True),
     "gamma": Distribution(
         lambda z, a: xlogy(a - 1.0, z) - z - gammaln(a), 0, cdf=lambda z, a: theirs("gammainc", a, z),
-        sf=lambda z, a: theirs("gammaincc", a, z), ppf=lambda q, a: theirs("gammaincinv", a, q)),
+        sf=lambda z, a: theirs("gammaincc", a, z), ppf=lambda q, a: theirs("gammaincinv", a, q),
+        isf=lambda q, a: theirs("gammainccinv", a, q)),
     "invgamma": Distribution(
         lambda z, a: -(a + 1.0) * e.log(z) - gammaln(a) - 1.0 / z, 0,
         cdf=lambda z, a: theirs("gammaincc", a, 1 / z), sf=lambda z, a: theirs("gammainc", a, 1 / z),
-        ppf=lambda q, a: 1 / theirs("gammainccinv", a, q)),
+        ppf=lambda q, a: 1 / theirs("gammainccinv", a, q), isf=lambda q, a: 1 / theirs("gammaincinv", a, q),
+        open=True),
     "chi2": Distribution(
         lambda z, df: xlogy(df / 2.0 - 1, z) - z / 2 - gammaln(df / 2.0) - math.log(2) / 2 * df, 0,
         cdf=lambda z, df: theirs("chdtr", df, z), sf=lambda z, df: theirs("chdtrc", df, z),
-        ppf=lambda q, df: theirs("gammaincinv", df / 2.0, q) * 2),
+        ppf=lambda q, df: theirs("gammaincinv", df / 2.0, q) * 2,
+        isf=lambda q, df: theirs("gammainccinv", df / 2.0, q) * 2),
     "beta": Distribution(
         lambda z, a, b: xlog1py(b - 1.0, -z) + xlogy(a - 1.0, z) - betaln(a, b), 0, 1,
         cdf=lambda z, a, b: theirs("betainc", a, b, z), sf=lambda z, a, b: theirs("betainc", b, a, 1 - z),
-        ppf=lambda q, a, b: theirs("betaincinv", a, b, q)),
+        ppf=lambda q, a, b: theirs("betaincinv", a, b, q), isf=lambda q, a, b: 1 - theirs("betaincinv", b, a, q)),
     "t": Distribution(
         log_of_student, cdf=lambda z, df: theirs("stdtr", df, z), sf=lambda z, df: theirs("stdtr", df, -z),
-        ppf=lambda q, df: theirs("stdtrit", df, q)),
+        ppf=lambda q, df: theirs("stdtrit", df, q), isf=lambda q, df: -theirs("stdtrit", df, q)),
     "pareto": Distribution(
         lambda z, b: e.log(b) - xlogy(b + 1.0, z), 1,
-        cdf=lambda z, b: 1 - e.power(z, -b), sf=lambda z, b: e.power(z, -b)),
+        cdf=lambda z, b: 1 - e.power(z, -b), sf=lambda z, b: e.power(z, -b),
+        ppf=lambda q, b: e.power(1 - q, -1 / b), isf=lambda q, b: e.power(q, -1 / b)),
     "weibull_min": Distribution(
         lambda z, c: e.log(c) + xlogy(c - 1.0, z) - e.power(z, c), 0,
-        cdf=lambda z, c: -e.expm1(-e.power(z, c)), sf=lambda z, c: e.exp(-e.power(z, c))),
+        cdf=lambda z, c: -e.expm1(-e.power(z, c)), sf=lambda z, c: e.exp(-e.power(z, c)),
+        ppf=lambda q, c: e.power(-e.log1p(-q), 1 / c), isf=lambda q, c: e.power(-e.log(q), 1 / c)),
     "poisson": Distribution(
         lambda k, mu: xlogy(k, mu) - gammaln(k + 1.0) - mu, 0, discrete=True,
         valid=lambda mu: e.greater_equal(mu, 0)),
@@ -507,29 +535,32 @@ def of_distribution(method: str) -> Function:
         )
         if found.valid is not None:
             valid = e.logical_and(e.greater(scale, 0), found.valid(*given))
-        if method == "ppf":
-            return quantiles(found, cast(array(x), FLOAT64), given, loc, scale, valid)
+        if method in ("ppf", "isf"):
+            return quantiles(method, found, cast(array(x), FLOAT64), given, loc, scale, valid)
         z = (cast(array(x), FLOAT64) - loc) / scale
         return at_values(method.replace("pmf", "pdf"), found, z, given, scale, valid)
 
     return called
 
 
-def quantiles(found: Distribution, q: Any, given: Any, loc: Any, scale: Any, valid: Any) -> Any:
-    if found.ppf is None:
+def quantiles(
+    method: str, found: Distribution, q: Any, given: Any, loc: Any, scale: Any, valid: Any
+) -> Any:
+    known = found.ppf if method == "ppf" else found.isf
+    if known is None:
         return NotImplemented
     low, high = (end(*given) if callable(end) else end for end in (found.low, found.high))
     inside = e.logical_and(e.greater(q, 0), e.less(q, 1))
-    ends = where(e.less(q, 0.5), low, high)
-    y = where(inside, found.ppf(where(inside, q, 0.5), *given), ends) * scale + loc
+    ends = where(e.less(q, 0.5), low, high) if method == "ppf" else where(e.less(q, 0.5), high, low)
+    y = where(inside, known(where(inside, q, 0.5), *given), ends) * scale + loc
     return where(e.logical_and(valid, is_fraction(q)), y, np.nan)
 
 
 def at_values(method: str, found: Distribution, z: Any, given: Any, scale: Any, valid: Any) -> Any:
     """A method of standard values, beyond the support what it is there; it is asked for inside."""
     low, high = (end(*given) if callable(end) else end for end in (found.low, found.high))
-    inside = e.logical_and(e.greater_equal(z, low), e.less_equal(z, high))
-    inside = e.logical_and(inside, e.isfinite(z))
+    above = e.greater(z, low) if found.open else e.greater_equal(z, low)
+    inside = e.logical_and(e.logical_and(above, e.less_equal(z, high)), e.isfinite(z))
     if found.discrete:
         inside = e.logical_and(inside, e.equal(z, e.floor(z)))
     middle = (
@@ -555,10 +586,9 @@ def of_standard(method: str, found: Distribution, z: Any, given: Any) -> Any:
     if method.endswith("pdf"):
         y = found.log(z, *given)
         return y if method == "logpdf" else e.exp(y)
-    if method == "logcdf" and found.logcdf is not None:
-        return found.logcdf(z, *given)
-    if method == "logsf" and found.logcdf is not None and found.low == -found.high and found.sf:
-        return found.logcdf(-z, *given)  # a symmetric one
+    exact = {"logcdf": found.logcdf, "logsf": found.logsf}.get(method)
+    if exact is not None:
+        return exact(z, *given)
     known = found.cdf if method.endswith("cdf") else found.sf
     if known is None:
         return None
