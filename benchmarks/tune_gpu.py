@@ -30,8 +30,7 @@ import numpy as np
 
 import ge2
 from ge2.base.config import config
-from ge2.choice import record
-from ge2.choice.problem import SHIPPED, probed, shipped_name
+from ge2.choice import SHIPPED, probed, record, shipped_name
 from ge2.choice.record import Entry
 from ge2.compile.race import on_stderr, tune
 

@@ -26,13 +26,13 @@ from ge2.base.config import config
 from ge2.base.errors import ArgumentError, CompilerTrouble, Ge2Error, InputError, NoRuleError
 from ge2.base.source import here
 from ge2.base.tracebacks import hides, publish
+from ge2.choice import Measured as Measured
+from ge2.choice import Pin as Pin
+from ge2.choice import Prefs as Prefs
+from ge2.choice import Problem, prefs
 from ge2.choice.choose import Candidate as Candidate
 from ge2.choice.choose import Choice as Choice
 from ge2.choice.choose import choose, settled
-from ge2.choice.problem import Measured as Measured
-from ge2.choice.problem import Pin as Pin
-from ge2.choice.problem import Prefs as Prefs
-from ge2.choice.problem import Problem, prefs
 from ge2.compile import how_to_make, stand_in
 from ge2.compile.catalog import catalog_of, check_family, family_names
 from ge2.dispatch import jit

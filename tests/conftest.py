@@ -111,8 +111,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     else each of those would compile as users do. The emulator has an order by the test's name where
     that asks for none.
     """
+    import ge2.choice as built
     from ge2.base.config import config as settings
-    from ge2.choice import problem as built
     from tests.quick import compile_quickly
 
     built.forget()  # the choices of a test do not depend on programs of others

@@ -23,8 +23,8 @@ from benchmarks.options import USUAL, Options
 from benchmarks.peers import peer
 from benchmarks.record import AtMost, Row
 from ge2.base.errors import CompileError
+from ge2.choice import forget
 from ge2.choice.choose import Choice
-from ge2.choice.problem import forget
 
 ROUNDS, LAUNCHES, REST = 15, 20, 0.02
 Call = Callable[[], Any]

@@ -16,8 +16,8 @@ import numpy as np
 from ge2.base.arrays import COMPLEX, COMPLEX128, FLOAT64, HALF, INEXACT, python_type, real_part
 from ge2.base.config import config
 from ge2.base.record import computed, record
+from ge2.choice import Problem, prefs
 from ge2.choice.choose import Candidate, Catalog, candidates
-from ge2.choice.problem import Problem, prefs
 from ge2.choice.record import code_of
 from ge2.codegen.layout import Layout
 from ge2.ir import ArrayType, Atom, Dims, Eqn, Evaluate, Literal, Var

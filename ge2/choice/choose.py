@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 from ge2.base.errors import NoRuleError
 from ge2.base.record import holding, record
-from ge2.choice.problem import (
+from ge2.choice import (
     Family,
     Measured,
     Name,

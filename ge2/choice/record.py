@@ -22,7 +22,7 @@ from ge2.base.arrays import short
 from ge2.base.cache import Cache, content_key
 from ge2.base.config import cache_folder, config
 from ge2.base.record import mutable, record
-from ge2.choice.problem import (
+from ge2.choice import (
     ACCESS,
     SHIPPED,
     TUNED,

@@ -18,8 +18,8 @@ from ge2.base.cache import content_key
 from ge2.base.errors import InputError
 from ge2.base.record import record
 from ge2.base.source import Printed, pattern, table
+from ge2.choice import Family, Problem, Variant
 from ge2.choice.choose import Candidate, Catalog, Choice
-from ge2.choice.problem import Family, Problem, Variant
 from ge2.codegen.text import ASIDE
 from ge2.ir import Eqn, Graph, Var
 

@@ -17,7 +17,7 @@ import ge2
 from ge2.base.config import config
 from ge2.base.errors import InputError
 from ge2.base.source import count_words, size_words, table
-from ge2.choice.problem import Measured
+from ge2.choice import Measured
 from ge2.choice.record import ROW, Entry, entries, ratios_of, stale
 from ge2.cli import FUNCTION, Look, add_executor, add_function, add_output, deliver, named
 from ge2.compile.race import Tuned, on_stderr, tune

@@ -16,7 +16,7 @@ from ge2.base.detect import toolchain
 from ge2.base.errors import DeviceError
 from ge2.base.record import collector_paused, record
 from ge2.base.source import warn
-from ge2.choice.problem import Decisions, Speed, deciding, keep_speed, probed
+from ge2.choice import Decisions, Speed, deciding, keep_speed, probed
 from ge2.codegen.environment import render
 from ge2.compile.catalog import know_families
 from ge2.compile.executable import Executable

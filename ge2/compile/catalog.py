@@ -14,8 +14,8 @@ from ge2.base.config import config
 from ge2.base.errors import BY_VALUES, InputError, OutOfMemoryError, locate
 from ge2.base.record import mutable, record
 from ge2.base.source import Printed, size_words, table
+from ge2.choice import Problem, prefs
 from ge2.choice.choose import Catalog, Choice, choose
-from ge2.choice.problem import Problem, prefs
 from ge2.ir import ArrayType, Evaluate, Graph, Var, read
 from ge2.passes.fold import compute, on_host
 from ge2.program import END, Buffer, Cost, Inner, Program, bytes_behind, cost, passing

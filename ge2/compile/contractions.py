@@ -11,8 +11,8 @@ from typing import Any, Final, final
 from ge2.base.arrays import HALF
 from ge2.base.config import config
 from ge2.base.record import record
+from ge2.choice import Problem, prefs
 from ge2.choice.choose import Catalog, Choice, choose
-from ge2.choice.problem import Problem, prefs
 from ge2.codegen.layout import Layout, plain, viewed
 from ge2.codegen.text import Operand
 from ge2.ir import Atom, Dims, Eqn, Graph, Var, makers_of

@@ -15,9 +15,9 @@ from ge2.base.config import config
 from ge2.base.detect import excuse, toolchain
 from ge2.base.errors import CompileError, CompilerTrouble, Ge2Error, TooLong
 from ge2.base.record import mutable
+from ge2.choice import Decisions, deciding, keep
 from ge2.choice.choose import Made as Choices
 from ge2.choice.choose import made_once
-from ge2.choice.problem import Decisions, deciding, keep
 from ge2.codegen.environment import cached_pages
 from ge2.compile import catalog
 from ge2.compile.catalog import Memory, Reference, Runner, Watched, inner_of, manner, runner

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from ge2.base.errors import CompileError, CompilerTrouble, TooLong
 from ge2.base.source import size_words, warn
+from ge2.choice import prefs
 from ge2.choice.bench import Bench
 from ge2.choice.choose import Candidate, Choice, fail, instead, made_once, settled
-from ge2.choice.problem import prefs
 from ge2.compile.race import bench_of, first_line
 from ge2.program import Step
 from ge2.program.records import place

@@ -27,8 +27,8 @@ from typing import Any, final
 
 from ge2.base.arrays import FLOAT32, FLOAT64, HALF
 from ge2.base.record import record
+from ge2.choice import Problem, prefs
 from ge2.choice.choose import choose
-from ge2.choice.problem import Problem, prefs
 from ge2.compile.recompute import Inlined, as_var, axes_read, region_of, trimmed
 from ge2.compile.rewrites.persistent import SUMS, Places, in_c_order, ordered, places_of
 from ge2.ir import (

@@ -20,10 +20,10 @@ from ge2.base.config import config
 from ge2.base.errors import Ge2Error
 from ge2.base.record import computed, mutable, record
 from ge2.base.source import table
+from ge2.choice import Measured, Problem, prefs
 from ge2.choice import record as kept
 from ge2.choice.bench import Bench, Images, Prepared, Run
 from ge2.choice.choose import Candidate, Choice, candidates, choose, written
-from ge2.choice.problem import Measured, Problem, prefs
 from ge2.choice.record import Entry, ProblemClass, class_of, code_of
 from ge2.compile.executable import Executable
 from ge2.ops.graphs.contraction import is_contraction, steps_of
@@ -439,7 +439,7 @@ def tune_first(executable: Executable) -> Tuned:
 
 def probed(bench: Bench, executable: Executable, tell: Tell | None) -> None:
     """Measures the limits that predictions are made of, unless the record has them."""
-    from ge2.choice.problem import probed
+    from ge2.choice import probed
     from ge2.compile import probe
 
     if probed(bench.caps.kind) is None and tell is not None:

@@ -9,8 +9,8 @@ from typing import Any
 
 from ge2.base.compile_times import spent
 from ge2.base.record import collector_paused
+from ge2.choice import Problem, prefs
 from ge2.choice.choose import choose
-from ge2.choice.problem import Problem, prefs
 from ge2.codegen.kernel_values import safe
 from ge2.codegen.layout import Layout, viewed
 from ge2.codegen.layout import plain as layout_of

@@ -7,8 +7,8 @@ from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, final
 
+from ge2.choice import Family, Problem
 from ge2.choice.choose import Choice
-from ge2.choice.problem import Family, Problem
 from ge2.codegen.kernel_values import NONE, Blocks
 from ge2.codegen.layout import Layout, plain, reshaped
 from ge2.compile.catalog import catalog_of, select

@@ -17,9 +17,9 @@ from ge2.base.errors import ArgumentError, CompileError, CompilerTrouble, InputE
 from ge2.base.record import record
 from ge2.base.source import Printed, here, table
 from ge2.base.tracebacks import hides
+from ge2.choice import Pin
 from ge2.choice.bench import Bench
 from ge2.choice.choose import SAVED, Candidate
-from ge2.choice.problem import Pin
 from ge2.choice.saved import Pinned, Saved, SavedFamily, key_of, read
 from ge2.choice.user_kernels import Part, at_line, check_keys, load, parsed
 from ge2.compile.catalog import check_family

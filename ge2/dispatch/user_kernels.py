@@ -30,10 +30,10 @@ from ge2.base.errors import CompileError, CompilerTrouble, DeviceError, Ge2Error
 from ge2.base.record import record
 from ge2.base.source import Printed, counted, here, size_words, table
 from ge2.base.tracebacks import hides
+from ge2.choice import Measured, Problem, prefs
 from ge2.choice import record as kept
 from ge2.choice.arguments import Refused
 from ge2.choice.choose import choose
-from ge2.choice.problem import Measured, Problem, prefs
 from ge2.choice.record import class_of
 from ge2.choice.user_kernels import Kernel, Part, load
 from ge2.compile import compile_graph

@@ -11,7 +11,7 @@ from typing import Any, final
 import numpy as np
 
 from ge2.base.arrays import HALF
-from ge2.choice.problem import Family, Problem, Variant
+from ge2.choice import Family, Problem, Variant
 from ge2.ops.dot import DotGeneral
 
 

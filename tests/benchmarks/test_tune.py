@@ -59,7 +59,7 @@ def test_what_was_measured_is_written_and_read(
     monkeypatch.setattr(race, "LEAST", 1e-6)
     monkeypatch.setattr(race, "probed", lambda *_: True)
     monkeypatch.setattr(record, "SHIPPED", str(tmp_path))
-    monkeypatch.setattr("ge2.choice.problem.SHIPPED", str(tmp_path))
+    monkeypatch.setattr("ge2.choice.SHIPPED", str(tmp_path))
     with config.using(threads=2, progress="off", cache_dir=str(tmp_path / "cache")):
         assert tune_gpu.main(["--device", "cpu", "--budget", "60", "--out", str(tmp_path)]) == 0
         (file,) = tmp_path.glob("*.jsonl")

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+import ge2.choice as built
 from benchmarks.cuda import gpt2
 from ge2.base.arrays import expecting
 from ge2.base.config import config
-from ge2.choice import problem as built
+from ge2.choice import Prefs
 from ge2.choice.choose import Choice, choose
-from ge2.choice.problem import Prefs
 from ge2.codegen import environment
 from ge2.compile import compile_graph
 from ge2.compile.executable import Executable

@@ -8,8 +8,8 @@ import pytest
 import ge2
 from ge2.base.config import config
 from ge2.base.errors import InputError, NoRuleError
+from ge2.choice import Family, Pin, Prefs, Problem, Variant, prefs
 from ge2.choice.choose import choose, settled
-from ge2.choice.problem import Family, Pin, Prefs, Problem, Variant, prefs
 from ge2.cli import main
 from ge2.ir import ArrayType
 from ge2.ops.shape import Reshape, Transpose

@@ -13,9 +13,8 @@ import ge2
 from ge2.base.config import config
 from ge2.base.errors import CompileError
 from ge2.base.source import Ge2Warning
+from ge2.choice import Pin, record
 from ge2.choice import choose as choices
-from ge2.choice import record
-from ge2.choice.problem import Pin
 from ge2.targets.c.kernels.generated import CRegion
 from ge2.targets.cuda.kernels import CudaRegion, CudaResident
 from ge2.targets.cuda.kernels.products import CudaProduct, CudaSmallContraction

@@ -17,10 +17,9 @@ import ge2
 from ge2 import compile
 from ge2.base.config import config
 from ge2.base.errors import ArgumentError, CompileError
-from ge2.choice import record
+from ge2.choice import Family, Problem, Variant, record
 from ge2.choice.bench import GUARD, Bench, Images, Prepared, Run, is_close
 from ge2.choice.choose import Candidate
-from ge2.choice.problem import Family, Problem, Variant
 from ge2.cli import main
 from ge2.compile import race
 from ge2.ir import Graph
@@ -429,7 +428,7 @@ def test_on_measures_when_a_program_is_built(
 
 
 def test_off_is_a_function_of_code_and_chip_alone(raced: Callable[[str], None]) -> None:
-    from ge2.choice import problem as built
+    import ge2.choice as built
     from ge2.targets.c.tuning import Caps
 
     with config.using(tune="off"):
@@ -466,7 +465,7 @@ def test_the_command(tmp_path: Path, capsys: Any) -> None:
 
 
 def keep_predicted() -> None:
-    from ge2.choice.problem import Measured
+    from ge2.choice import Measured
 
     problem = record.ProblemClass("a form", ("4",))
     rows = [Measured("a", "", 3.0, predicted=2.0), Measured("b", "", 1.0, predicted=2.5)]

@@ -13,10 +13,9 @@ import pytest
 
 from ge2.base.cache import Cache
 from ge2.base.config import config
+from ge2.choice import Family, Measured, Pin, Prefs, Problem, Variant, record
 from ge2.choice import choose as choices
-from ge2.choice import record
 from ge2.choice.choose import Choice, choose, written
-from ge2.choice.problem import Family, Measured, Pin, Prefs, Problem, Variant
 from ge2.choice.record import class_of, code_of, keep
 from ge2.cli import main
 from ge2.cli.kernels import stale_lines
@@ -174,7 +173,7 @@ def test_what_is_stale_is_shown_and_not_believed() -> None:
 def shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder in place of that of the package."""
     monkeypatch.setattr(record, "SHIPPED", str(tmp_path))
-    monkeypatch.setattr("ge2.choice.problem.SHIPPED", str(tmp_path))
+    monkeypatch.setattr("ge2.choice.SHIPPED", str(tmp_path))
     return tmp_path
 
 

@@ -10,12 +10,11 @@ import numpy as np
 import pytest
 
 import ge2
+import ge2.choice as built
 from ge2 import compile
 from ge2.base.config import config
-from ge2.choice import problem as built
-from ge2.choice import record
+from ge2.choice import Prefs, Speed, bytes_of, record
 from ge2.choice.choose import candidates
-from ge2.choice.problem import Prefs, Speed, bytes_of
 from ge2.kernels import select
 from ge2.targets.c.tuning import Caps
 from ge2.targets.cuda.limits import A100, H200, Limits

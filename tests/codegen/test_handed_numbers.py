@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import ge2
-from ge2.choice.problem import Problem, Variant
+from ge2.choice import Problem, Variant
 from ge2.codegen.axes import strides_of
 from ge2.codegen.text import Operand
 from ge2.compile import compile_graph

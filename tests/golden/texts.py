@@ -11,8 +11,8 @@ from unittest.mock import patch
 import ge2
 from ge2.base.config import config
 from ge2.base.source import table
+from ge2.choice import Problem, prefs
 from ge2.choice.choose import settled
-from ge2.choice.problem import Problem, prefs
 from ge2.cli.show import assemblers
 from ge2.compile import compile_graph
 from ge2.compile.catalog import catalog_of, plan_text

@@ -12,7 +12,7 @@ import pytest
 
 import ge2
 from ge2.base.config import config
-from ge2.choice.problem import Pin
+from ge2.choice import Pin
 from ge2.targets.cuda.load.gpu import cupy, current_gpu
 from tests.kernels.attention_cases import (
     BF16,

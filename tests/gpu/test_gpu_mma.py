@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ge2.base.config import config
-from ge2.choice.problem import Pin
+from ge2.choice import Pin
 from ge2.targets.cuda.load.gpu import current_gpu
 from tests.kernels.wgmma_cases import (
     ACTIVATIONS,

@@ -70,7 +70,7 @@ def test_layers(hopper: Any, name: str, dtype: Any) -> None:
 def test_products_as_they_lie(
     hopper: Any, turn: str, shape: tuple[int, int, int], tile: str
 ) -> None:
-    from ge2.choice.problem import Pin
+    from ge2.choice import Pin
 
     function, xs, _ = turned(turn, shape, BF16, 2)
     with config.using(pins=(Pin(BARE, tile),)):
@@ -80,7 +80,7 @@ def test_products_as_they_lie(
 @pytest.mark.parametrize("tile", ["128 x 192", "128 x 128", "64 x 64"])
 @pytest.mark.parametrize("activation", ["relu", "gelu"])
 def test_tiles_with_an_epilogue(hopper: Any, activation: str, tile: str) -> None:
-    from ge2.choice.problem import Pin
+    from ge2.choice import Pin
 
     rng = np.random.default_rng(4)
     xs = [drawn(rng, s, BF16) for s in ((1000, 520), (520, 2056), (2056,))]
@@ -90,7 +90,7 @@ def test_tiles_with_an_epilogue(hopper: Any, activation: str, tile: str) -> None
 
 @pytest.mark.parametrize("tile", ["128 x 192, narrow strips", "128 x 128, narrow strips"])
 def test_narrow_strips(hopper: Any, tile: str) -> None:
-    from ge2.choice.problem import Pin
+    from ge2.choice import Pin
 
     rng = np.random.default_rng(7)
     xs = [drawn(rng, s, BF16) for s in ((2040, 2056), (2056, 4088), (2040, 4088), (2040, 4088))]

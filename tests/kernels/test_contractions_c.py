@@ -10,7 +10,7 @@ import pytest
 
 import ge2
 from ge2.base.config import config
-from ge2.choice.problem import Pin
+from ge2.choice import Pin
 from ge2.targets.c.tuning import Products, Tuning
 from tests.compared import all_close, all_equal
 from tests.kernels.random_epilogues import PRODUCT, Node, Program, programs, traced

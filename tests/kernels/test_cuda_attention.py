@@ -12,7 +12,7 @@ import pytest
 import ge2
 from ge2.base.arrays import expecting
 from ge2.base.config import config
-from ge2.choice.problem import Pin
+from ge2.choice import Pin
 from ge2.cli.show import assemblers
 from ge2.compile import compile_graph
 from ge2.ops.attention import Distances

@@ -10,7 +10,7 @@ import pytest
 
 import ge2
 from ge2.base.config import config
-from ge2.choice.problem import Pin
+from ge2.choice import Pin
 from ge2.targets.cuda.limits import H200
 from tests.codegen.texts import chosen_kernels, kernels
 from tests.kernels.test_cuda_mma import SKINNY, TILES

@@ -9,7 +9,7 @@ import pytest
 
 import ge2
 from ge2.base.config import config
-from ge2.choice.problem import Problem
+from ge2.choice import Problem
 from ge2.compile.rewrites.products import fp8_products
 from ge2.ir import ArrayType
 from ge2.ops.dot import DotGeneral

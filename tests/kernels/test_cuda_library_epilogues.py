@@ -11,7 +11,7 @@ import pytest
 
 import ge2
 from ge2.base.config import config
-from ge2.choice.problem import Problem
+from ge2.choice import Problem
 from ge2.ops.graphs.contraction import is_contraction
 from ge2.ops.graphs.region import Region
 from ge2.targets.cuda.emulator import ShimDevice

@@ -11,7 +11,7 @@ import pytest
 
 import ge2
 from ge2.base.config import config
-from ge2.choice.problem import Pin
+from ge2.choice import Pin
 from ge2.compile import race
 from ge2.targets.cuda.kernels.made import MadeFirst
 from ge2.targets.cuda.limits import H200

@@ -18,8 +18,8 @@ import ge2
 from ge2.base.arrays import INTEGERS, SHORT
 from ge2.base.config import config
 from ge2.base.errors import CompilerTrouble
+from ge2.choice import Prefs, Problem
 from ge2.choice.choose import choose
-from ge2.choice.problem import Prefs, Problem
 from ge2.codegen.text import whole
 from ge2.compile import compile_graph
 from ge2.compile.executable import Executable

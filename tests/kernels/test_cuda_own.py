@@ -13,7 +13,7 @@ import pytest
 from ge2 import extend
 from ge2.base.arrays import FP8, SHORT
 from ge2.base.errors import ArgumentError
-from ge2.choice.problem import Problem
+from ge2.choice import Problem
 from ge2.compile import compile_graph
 from ge2.compile.catalog import select
 from ge2.ir import ArrayType, Eqn, Graph, Literal, Var

@@ -11,7 +11,7 @@ import pytest
 
 import ge2
 from ge2.base.config import config
-from ge2.choice.problem import Pin
+from ge2.choice import Pin
 from ge2.targets.cuda.limits import H200
 from tests.codegen.texts import kernels
 from tests.kernels.families import kinds

@@ -11,7 +11,7 @@ import pytest
 import ge2
 from ge2.base.arrays import BFLOAT16, HALF
 from ge2.base.config import config
-from ge2.choice.problem import Pin
+from ge2.choice import Pin
 from ge2.compile import compile_graph
 from ge2.ir import ArrayType, Eqn, Graph, Var
 from ge2.ops.graphs.associative import AssociativeScan

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ge2.base.config import config
-from ge2.choice.problem import Problem
+from ge2.choice import Problem
 from ge2.compile import compile_graph
 from ge2.compile.catalog import select
 from ge2.ir import ArrayType

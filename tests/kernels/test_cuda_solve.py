@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import ge2
-from ge2.choice.problem import Problem
+from ge2.choice import Problem
 from ge2.compile.catalog import select
 from ge2.ir import ArrayType
 from ge2.ops.linalg import Solve

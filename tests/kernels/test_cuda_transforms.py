@@ -10,7 +10,7 @@ import pytest
 
 import ge2
 from ge2.base.errors import DeviceError
-from ge2.choice.problem import Problem
+from ge2.choice import Problem
 from ge2.compile.catalog import select
 from ge2.ir import ArrayType
 from ge2.ops.dot import Fft, Irfft, Rfft

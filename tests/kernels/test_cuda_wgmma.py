@@ -11,7 +11,7 @@ import pytest
 import ge2
 from ge2.base.arrays import expecting
 from ge2.base.config import config
-from ge2.choice.problem import Pin
+from ge2.choice import Pin
 from ge2.ir import ArrayType
 from ge2.ops.dot import DotGeneral
 from ge2.targets.cuda.device import Caps

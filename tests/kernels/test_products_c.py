@@ -12,7 +12,7 @@ import pytest
 
 import ge2
 from ge2.base.config import config
-from ge2.choice.problem import Pin, Problem
+from ge2.choice import Pin, Problem
 from ge2.compile.catalog import select
 from ge2.ir import ArrayType
 from ge2.ops.dot import DotGeneral

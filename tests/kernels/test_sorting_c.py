@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import ge2
 from ge2.base.arrays import COMPLEX, SHORT
-from ge2.choice.problem import Problem
+from ge2.choice import Problem
 from ge2.compile.catalog import select
 from ge2.ir.types import ArrayType
 from ge2.ops.sort import ArgSort, SearchSorted, Sort, comparable

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ge2.base.config import config
+from ge2.choice import Pin, Problem, prefs
 from ge2.choice.choose import choose
-from ge2.choice.problem import Pin, Problem, prefs
 from ge2.codegen.text import whole
 from ge2.compile import compile_graph
 from ge2.compile.catalog import select

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from ge2.base.arrays import COMPLEX, FLOATS, SHORT
 from ge2.base.config import config
-from ge2.choice.problem import Problem
+from ge2.choice import Problem
 from ge2.compile import compile_graph
 from ge2.compile.catalog import select
 from ge2.ir import ArrayType, Eqn, Graph, Op, Var

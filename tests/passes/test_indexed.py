@@ -10,7 +10,7 @@ import pytest
 
 import ge2
 from ge2.base.config import config
-from ge2.choice.problem import Problem
+from ge2.choice import Problem
 from ge2.cli.show import OfflineDevice
 from ge2.compile import how_to_make
 from ge2.compile.catalog import interpret

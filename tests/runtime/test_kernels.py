@@ -13,7 +13,7 @@ import pytest
 import ge2
 from ge2.base.config import config
 from ge2.base.errors import NoRuleError
-from ge2.choice.problem import Problem
+from ge2.choice import Problem
 from ge2.codegen.kernel_values import Tiling, tiling
 from ge2.compile import compile_graph
 from ge2.compile.catalog import select

@@ -13,8 +13,8 @@ import numpy as np
 from ge2.base.arrays import AMPERE, accumulator
 from ge2.base.config import config
 from ge2.base.record import record
+from ge2.choice import Problem, prefs
 from ge2.choice.choose import Catalog, choose
-from ge2.choice.problem import Problem, prefs
 from ge2.ir import (
     ArrayType,
     Atom,

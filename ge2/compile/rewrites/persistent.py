@@ -13,8 +13,8 @@ from typing import Any, Final, final
 import numpy as np
 
 from ge2.base.arrays import BOOL, FLOAT32, FLOAT64, INT64
+from ge2.choice import Problem, prefs
 from ge2.choice.choose import Candidate, Choice, choose
-from ge2.choice.problem import Problem, prefs
 from ge2.codegen.layout import plain
 from ge2.codegen.text import Operand
 from ge2.ir import (

@@ -18,9 +18,9 @@ from ge2.base.cache import VERSION
 from ge2.base.config import config
 from ge2.base.errors import ArgumentError, CompileError, Ge2Error
 from ge2.base.record import record
+from ge2.choice import Family, Problem, Variant, prefs
 from ge2.choice.arguments import Refused
 from ge2.choice.choose import Choice, choose
-from ge2.choice.problem import Family, Problem, Variant, prefs
 from ge2.choice.user_kernels import Kernel
 from ge2.codegen.layout import plain
 from ge2.codegen.text import Operand

@@ -13,9 +13,9 @@ from ge2.base.arrays import INEXACT
 from ge2.base.compiler import with_options
 from ge2.base.pytree import flatten, flatten_with_path, unflatten
 from ge2.base.record import record
+from ge2.choice import Problem, prefs
 from ge2.choice.arguments import Refused, arguments, value_of
 from ge2.choice.choose import candidates
-from ge2.choice.problem import Problem, prefs
 from ge2.choice.user_kernels import Kernel, Launch, Part, Variant, module_named
 from ge2.codegen.environment import rendered, template_of
 from ge2.compile.catalog import catalog_of

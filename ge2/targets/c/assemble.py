@@ -13,8 +13,8 @@ import numpy as np
 from ge2.base.arrays import SHORT
 from ge2.base.record import collector_paused, record
 from ge2.base.source import execute, load
+from ge2.choice import Problem, prefs
 from ge2.choice.choose import choose
-from ge2.choice.problem import Problem, prefs
 from ge2.codegen.environment import render
 from ge2.codegen.kernel_values import Param
 from ge2.codegen.layout import KernelView, Line

@@ -8,9 +8,9 @@ from functools import partial
 from typing import Any, final
 
 from ge2.base.compiler import Library, library
+from ge2.choice import Problem
 from ge2.choice.bench import GUARD, Bench, Images, Prepared, Run, copied
 from ge2.choice.choose import Candidate, Choice
-from ge2.choice.problem import Problem
 from ge2.program import Buffer, Program, Step
 from ge2.program.assembler import Clock, HostClock
 from ge2.targets.c.families import FAMILIES

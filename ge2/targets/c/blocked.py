@@ -10,7 +10,7 @@ import numpy as np
 
 from ge2.base.arrays import BOOL, COMPLEX, COMPLEX64, COMPLEX128, FLOAT32, FLOAT64, HALF, INT64
 from ge2.base.record import record
-from ge2.choice.problem import Family, Problem, Variant
+from ge2.choice import Family, Problem, Variant
 from ge2.codegen.environment import render
 from ge2.codegen.kernel_values import (
     Blocks,

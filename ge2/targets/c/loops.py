@@ -17,7 +17,7 @@ from typing import Any, Protocol, final
 import numpy as np
 
 from ge2.base.record import mutable
-from ge2.choice.problem import Family, Problem, Variant
+from ge2.choice import Family, Problem, Variant
 from ge2.codegen.text import Text, guard
 from ge2.ir import Atom, Eqn, Graph, Literal, Var
 from ge2.ops.graphs.control import Cond

@@ -16,8 +16,8 @@ from ge2.base.compiler import is_known
 from ge2.base.config import config
 from ge2.base.errors import TooLong
 from ge2.base.source import Source
+from ge2.choice import ACCESS, Problem, prefs
 from ge2.choice.choose import Choice, settled, written
-from ge2.choice.problem import ACCESS, Problem, prefs
 from ge2.codegen.text import ALONE, Argument, CKernel, Text, guard, leaves
 from ge2.ir import Eqn, Graph, Literal, Var
 from ge2.ops.dot import DotGeneral

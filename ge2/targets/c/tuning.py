@@ -7,7 +7,7 @@ from typing import final
 
 from ge2.base.detect import processor_name
 from ge2.base.record import record
-from ge2.choice.problem import Speed, speed_of
+from ge2.choice import Speed, speed_of
 from ge2.codegen.kernel_values import Blocks, Nests
 from ge2.program import CompilePrice
 

@@ -15,7 +15,7 @@ from ge2.base.arrays import BFLOAT16, COMPLEX, EXTENDED, FP8, HALF, INT64, hush,
 from ge2.base.config import config
 from ge2.base.errors import Ge2Error
 from ge2.base.record import hashed_record, record
-from ge2.choice.problem import Speed, speed_of
+from ge2.choice import Speed, speed_of
 from ge2.ir import Eqn, Op
 from ge2.ops.dot import Fft, Irfft, Rfft
 from ge2.ops.linalg import Cholesky, Det, Linalg, Pinv, SlogDet, Solve

@@ -14,7 +14,7 @@ import numpy as np
 
 from ge2.base.arrays import FLOAT32, FLOAT64, HALF
 from ge2.base.record import record
-from ge2.choice.problem import Problem, described
+from ge2.choice import Problem, described
 from ge2.codegen.layout import Moved, merged
 from ge2.codegen.text import ALONE, Argument, CKernel, Operand, Parameters, Sharing, Text
 from ge2.ir import ArrayType, Atom, Dims, Eqn, Graph, Literal, Var

@@ -9,7 +9,7 @@ from typing import Final, final
 
 from ge2.base.arrays import FLOAT32, FLOAT64
 from ge2.base.record import record
-from ge2.choice.problem import ONLY, Problem, Variant
+from ge2.choice import ONLY, Problem, Variant
 from ge2.codegen.text import ALONE, Argument, CKernel, Operand, Sharing, Text
 from ge2.ir import Eqn, Graph
 from ge2.ops.attention import number_of

@@ -9,8 +9,8 @@ from functools import lru_cache
 from typing import Final, final
 
 from ge2.base.record import record
+from ge2.choice import Problem, Variant, operations, prefs
 from ge2.choice.choose import Choice, choose
-from ge2.choice.problem import Problem, Variant, operations, prefs
 from ge2.codegen.layout import unspoken
 from ge2.codegen.text import Argument, CKernel, Operand, Text, whole
 from ge2.ops.graphs.contraction import steps_of

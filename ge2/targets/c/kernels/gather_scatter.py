@@ -17,7 +17,7 @@ import numpy as np
 from ge2.base.arrays import COMPLEX, HALF, accumulator
 from ge2.base.record import record
 from ge2.base.source import size_words
-from ge2.choice.problem import ONLY, Problem, Variant
+from ge2.choice import ONLY, Problem, Variant
 from ge2.codegen.axes import strides_of
 from ge2.codegen.layout import merged, windowed
 from ge2.codegen.text import CKernel, Operand, Sharing, Text, guard, whole

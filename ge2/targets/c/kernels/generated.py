@@ -12,8 +12,8 @@ from ge2.base.arrays import COMPLEX64, FLOAT32, real_part
 from ge2.base.compiler import include_folders
 from ge2.base.detect import FLAGS
 from ge2.base.record import record
+from ge2.choice import ONLY, Family, Problem, Variant, described, operations
 from ge2.choice.choose import Choice
-from ge2.choice.problem import ONLY, Family, Problem, Variant, described, operations
 from ge2.choice.saved import SavedFamily, written
 from ge2.codegen.axes import strides_of
 from ge2.codegen.layout import (

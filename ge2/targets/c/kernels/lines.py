@@ -10,7 +10,7 @@ import numpy as np
 
 from ge2.base.arrays import BOOL, COMPLEX, FLOAT32, FLOAT64, HALF, INEXACT, accumulator
 from ge2.base.record import record
-from ge2.choice.problem import Problem, Variant
+from ge2.choice import Problem, Variant
 from ge2.codegen.axes import strides_of
 from ge2.codegen.layout import merged
 from ge2.codegen.text import Argument, Operand, Sharing, Text

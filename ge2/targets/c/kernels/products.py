@@ -11,7 +11,7 @@ import numpy as np
 
 from ge2.base.arrays import BOOL, COMPLEX, FLOAT32, FLOAT64, FLOATS, HALF, accumulator
 from ge2.base.record import record
-from ge2.choice.problem import Problem, Variant
+from ge2.choice import Problem, Variant
 from ge2.codegen.text import ALONE, Argument, CKernel, Operand, Text, whole
 from ge2.ir import ArrayType, Dims
 from ge2.ops.dot import DotGeneral

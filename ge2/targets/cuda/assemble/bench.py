@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from ge2.base.record import computed
+from ge2.choice import Problem
 from ge2.choice.bench import GUARD, NOTHING, Bench, Images, Prepared, Run, copied
 from ge2.choice.choose import Candidate, Choice
-from ge2.choice.problem import Problem
 from ge2.ir import Var
 from ge2.program import Program, Step
 from ge2.program.assembler import Clock, HostClock

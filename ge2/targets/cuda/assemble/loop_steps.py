@@ -15,8 +15,8 @@ from typing import Any, Final, final
 import numpy as np
 
 from ge2.base.config import config
+from ge2.choice import Family, Problem, Variant, prefs
 from ge2.choice.choose import settled
-from ge2.choice.problem import Family, Problem, Variant, prefs
 from ge2.codegen.layout import Line, plain
 from ge2.ir import ArrayType, Atom, Eqn, Var
 from ge2.ops.graphs.control import Cond

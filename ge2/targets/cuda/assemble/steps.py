@@ -13,8 +13,8 @@ from ge2.base.arrays import HALF, accumulator
 from ge2.base.config import config
 from ge2.base.errors import VerifyError
 from ge2.base.record import record
+from ge2.choice import Problem, prefs
 from ge2.choice.choose import Choice, settled, written
-from ge2.choice.problem import Problem, prefs
 from ge2.codegen.layout import Layout, Line, plain
 from ge2.codegen.text import Argument, Operand
 from ge2.ir import ArrayType, Atom, Eqn, Literal, Op, Var, lines_of

@@ -11,7 +11,7 @@ import numpy as np
 
 from ge2.base.arrays import BFLOAT16, FLOAT32, FLOATS
 from ge2.base.record import record
-from ge2.choice.problem import Variant
+from ge2.choice import Variant
 from ge2.codegen.text import Argument, Operand, Text
 from ge2.ir import Dims, Graph
 from ge2.ops.attention import Band

@@ -10,7 +10,7 @@ from functools import cache as once
 from functools import partial
 from typing import Any, Final
 
-from ge2.choice.problem import Variant
+from ge2.choice import Variant
 from ge2.codegen.kernel_values import folded_axes
 from ge2.codegen.text import Operand, whole
 from ge2.ir import Graph, Var, makers_of

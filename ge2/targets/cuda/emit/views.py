@@ -14,7 +14,7 @@ import numpy as np
 
 from ge2.base.arrays import BOOL, COMPLEX, HALF, INEXACT
 from ge2.base.record import record
-from ge2.choice.problem import Problem, described
+from ge2.choice import Problem, described
 from ge2.codegen.axes import Work
 from ge2.codegen.text import Argument, Operand, Text
 from ge2.ir import Dims

@@ -12,8 +12,8 @@ from typing import Any, Final, final
 from ge2.base.errors import ArgumentError, CompileError
 from ge2.base.record import record
 from ge2.base.source import here
+from ge2.choice import Family, Problem, Variant, bytes_of, described
 from ge2.choice.choose import Choice
-from ge2.choice.problem import Family, Problem, Variant, bytes_of, described
 from ge2.choice.saved import Launch, SavedFamily, written
 from ge2.codegen.layout import copied, counted, filled, is_copy, unspoken, view_copied
 from ge2.codegen.text import Operand, Text, guard

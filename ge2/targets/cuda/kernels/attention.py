@@ -9,7 +9,7 @@ from typing import ClassVar, Final, final
 import numpy as np
 
 from ge2.base.arrays import AMPERE, FLOAT32, HALF, HOPPER
-from ge2.choice.problem import Problem, Variant, bytes_of
+from ge2.choice import Problem, Variant, bytes_of
 from ge2.codegen.text import Operand
 from ge2.ir import Dims, Graph, Var
 from ge2.ops.attention import number_of

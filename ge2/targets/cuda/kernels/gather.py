@@ -16,7 +16,7 @@ import numpy as np
 
 from ge2.base.arrays import FLOAT32, FLOAT64, HALF, accumulator
 from ge2.base.record import record
-from ge2.choice.problem import Problem, Variant, described
+from ge2.choice import Problem, Variant, described
 from ge2.codegen.axes import strides_of
 from ge2.codegen.layout import merged, windowed
 from ge2.codegen.text import Operand, Text, whole

@@ -13,7 +13,7 @@ import numpy as np
 
 from ge2.base.arrays import BYTES, FLOAT32, FLOAT64, FP8, INT32
 from ge2.base.record import record
-from ge2.choice.problem import Problem, Variant, described
+from ge2.choice import Problem, Variant, described
 from ge2.codegen.layout import merged, unspoken
 from ge2.codegen.text import Operand, Text
 from ge2.ir import ArrayType, Atom, Dims, Op, Var

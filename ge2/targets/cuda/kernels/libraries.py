@@ -17,7 +17,7 @@ import numpy as np
 from ge2.base.arrays import AMPERE, BFLOAT16, FLOAT16, FLOAT32, FP8, HOPPER
 from ge2.base.errors import CompileError
 from ge2.base.record import record
-from ge2.choice.problem import Problem, Variant
+from ge2.choice import Problem, Variant
 from ge2.codegen.layout import filled, unspoken
 from ge2.codegen.text import Operand
 from ge2.ir import ArrayType, Dims, Var

@@ -10,7 +10,7 @@ import numpy as np
 
 from ge2.base.arrays import COMPLEX, HALF
 from ge2.base.record import record
-from ge2.choice.problem import Problem, Variant, described
+from ge2.choice import Problem, Variant, described
 from ge2.codegen.layout import merged
 from ge2.codegen.text import Operand, Text
 from ge2.ir import ArrayType

@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Final, final
 
 from ge2.base.arrays import FLOAT32
-from ge2.choice.problem import Problem, Variant
+from ge2.choice import Problem, Variant
 from ge2.codegen.layout import unspoken
 from ge2.codegen.text import Operand
 from ge2.ir import Atom, Eqn, Op, Var

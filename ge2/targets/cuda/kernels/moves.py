@@ -12,7 +12,7 @@ import numpy as np
 
 from ge2.base.arrays import BOOL, HALF
 from ge2.base.record import record
-from ge2.choice.problem import Problem, Variant, described
+from ge2.choice import Problem, Variant, described
 from ge2.codegen.axes import strides_of
 from ge2.codegen.layout import Moved, copied_around, inside, joined, merged, zeros_around
 from ge2.codegen.text import Operand, Parameters, Text, whole

@@ -21,7 +21,7 @@ from ge2.base.arrays import (
     INT32,
 )
 from ge2.base.record import record
-from ge2.choice.problem import Problem, Variant, operations
+from ge2.choice import Problem, Variant, operations
 from ge2.codegen.layout import unspoken
 from ge2.codegen.text import Operand
 from ge2.ir import ArrayType, Atom, Dims, Op

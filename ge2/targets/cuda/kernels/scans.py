@@ -12,7 +12,7 @@ import numpy as np
 
 from ge2.base.arrays import BOOL, FLOAT32, HALF, INT32
 from ge2.base.record import record
-from ge2.choice.problem import Problem, Variant
+from ge2.choice import Problem, Variant
 from ge2.codegen.layout import merged, unspoken
 from ge2.codegen.text import Text
 from ge2.ir import ArrayType, Atom, Eqn, Literal, Var

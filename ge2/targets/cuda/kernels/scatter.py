@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, ClassVar, Final, final
 
 from ge2.base.arrays import HALF, accumulator
-from ge2.choice.problem import Problem, Variant
+from ge2.choice import Problem, Variant
 from ge2.codegen.axes import strides_of
 from ge2.codegen.layout import merged
 from ge2.codegen.text import Operand, Text, guard, whole

@@ -11,7 +11,7 @@ import numpy as np
 
 from ge2.base.arrays import COMPLEX, INEXACT
 from ge2.base.record import record
-from ge2.choice.problem import Problem, Variant, bytes_of
+from ge2.choice import Problem, Variant, bytes_of
 from ge2.codegen.text import Operand, Text
 from ge2.ops.sort import ArgSort, Sort
 from ge2.passes.reads import OrderStatistics

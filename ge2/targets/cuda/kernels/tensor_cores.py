@@ -10,7 +10,7 @@ from typing import ClassVar, final
 import numpy as np
 
 from ge2.base.arrays import AMPERE, BYTES, FLOAT32, FP8, HALF, HOPPER
-from ge2.choice.problem import Problem, Variant
+from ge2.choice import Problem, Variant
 from ge2.codegen.text import Operand, whole
 from ge2.ir import Atom, Eqn, Op, Var
 from ge2.ops.attention.ops import FusedAttention, FusedBackward

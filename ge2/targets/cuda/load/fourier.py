@@ -15,7 +15,7 @@ import numpy as np
 from ge2.base.arrays import COMPLEX64, COMPLEX128, FLOAT32, FLOAT64
 from ge2.base.errors import DeviceError, KernelError
 from ge2.base.record import record
-from ge2.choice.problem import Problem
+from ge2.choice import Problem
 from ge2.ir import Dims
 from ge2.ops.dot import Fft, Irfft, Rfft
 from ge2.targets.cuda.launch.library_call import STREAM, Function, LibraryCall, Passed, at_address

@@ -9,7 +9,7 @@ import numpy as np
 
 from ge2.base.arrays import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, HALF, HOPPER
 from ge2.base.config import config
-from ge2.choice.problem import Problem, bytes_of
+from ge2.choice import Problem, bytes_of
 from ge2.ir import ArrayType
 from ge2.ops.graphs.contraction import is_contraction
 from ge2.targets.cuda.device import Caps
