@@ -41,16 +41,16 @@ class Program(Popen[bytes]):
         )
 
     def end(self) -> None:
-        """Kills it, if it has started, with what it started itself."""
+        """Kills it, if it has started, with what it started itself. Its pipe may be open before."""
         pid = getattr(self, "pid", None)
-        if pid is None:
-            return
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(pid, SIGKILL)
-        with suppress(TimeoutExpired):
-            self.wait(FAREWELL)
-        if self.stdout is not None:
-            self.stdout.close()
+        if pid is not None:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(pid, SIGKILL)
+            with suppress(TimeoutExpired):
+                self.wait(FAREWELL)
+        pipe = getattr(self, "stdout", None)
+        if pipe is not None:
+            pipe.close()
 
     def __del__(self) -> None:
         """Without the warning of one that runs still: an interrupt of `end` leaves such a one, and

@@ -16,6 +16,7 @@ from ge2.base.compiler import excuse, library
 from ge2.base.config import config
 from ge2.base.detect import FLAGS
 from ge2.base.errors import CompileError, CompilerTrouble
+from ge2.base.program import Program
 from ge2.base.source import Ge2Warning
 from tests.backends.compilers import REAL, call, calls, needs_compiler, script, source
 from tests.backends.compilers import fresh as fresh
@@ -193,3 +194,13 @@ def test_an_interrupt_as_it_starts_leaves_no_program(tmp_path, monkeypatch):
     gc.collect()
     with pytest.raises(ProcessLookupError):  # not even as one whose status nobody has asked for
         os.kill(started[0], 0)
+
+
+def test_a_program_that_an_interrupt_kept_from_starting_leaves_no_pipe_open():
+    reader, writer = os.pipe()
+    program = Program.__new__(Program)
+    program._child_created = False
+    program.stdout = os.fdopen(reader, "rb")
+    program.end()
+    assert program.stdout.closed
+    os.close(writer)
