@@ -333,11 +333,16 @@ def merged(first, second):
     return most, s * np.exp(m - most) + t * np.exp(n - most), count + more
 
 
-@pytest.mark.parametrize("fn", [following, merged])
+def latest(first, second):
+    """A product, and the last of what goes with it, of which no element before is a part."""
+    return first[0] * second[0] * 0.9, second[1]
+
+
+@pytest.mark.parametrize("fn", [following, merged, latest])
 @pytest.mark.parametrize("reverse", [False, True])
 def test_derivatives_of_an_associative_scan_are_scans(fn, reverse):
     leaves = tuple(np.tanh(rng.standard_normal((3, 20))) for _ in range(2))
-    count = () if fn is following else (np.ones((3, 20), np.int32),)
+    count = (np.ones((3, 20), np.int32),) if fn is merged else ()
 
     def scanned(*xs):
         found = lax.associative_scan(fn, (*xs, *count), reverse, axis=1)

@@ -103,8 +103,7 @@ class AssociativeScan(GraphOp):
         ]
         across = [self.spread(x, given[0]) for x in slopes.across(*around)]
         across = [self.joined(self.first(x).zeros(), x) for x in across]
-        over = AssociativeScan(recurrence(slopes.cells, given[0].dtype), self.axis, self.reverse)
-        return ys, scattered(over(*across, *own)[len(across) :], flags)
+        return ys, scattered(recurred(slopes.cells, across, own, self.axis, self.reverse), flags)
 
     # -- parts of arrays, in the direction of the scan
 
@@ -231,6 +230,20 @@ def recurrence(cells: Cells, dtype: np.dtype) -> Graph:
     return Graph(inputs, tuple(eqns), (*products, *sums))
 
 
+def recurred(
+    cells: Cells, across: Values, own: Sequence[Value], axis: int, reverse: bool
+) -> list[Value]:
+    """The solution of v[i] = matrix[i] v[i - 1] + own[i], the matrices of these `cells`, whose values
+    are `across`. What no cell is of is its own solution.
+    """
+    found, rows = list(own), sorted({i for cell in cells for i in cell})
+    if rows:
+        scan = AssociativeScan(recurrence(cells, own[0].dtype), axis, reverse)
+        for i, v in zip(rows, scan(*across, *(own[i] for i in rows))[len(cells) :], strict=True):
+            found[i] = v
+    return found
+
+
 def solved(a: Value, b: Value, axis: int, reverse: bool = False) -> Value:
     """The solution of s[i] = b[i] + a[i - 1] s[i - 1], s[0] = b[0]; `a` is shorter by one.
 
@@ -302,20 +315,16 @@ class AssociativeScanSaving(Alike):
         while more := {k for i, k in self.cells if i in rows} - rows:
             rows |= more
         like = next(iter(given.values()))
-        cells = [
-            (c, x) for c, x in zip(self.cells, self.across(*around), strict=True) if c[0] in rows
-        ]
-        across = [plain.spread(x, like) for _, x in cells]
-        across = [plain.joined(x, plain.first(x).zeros()) for x in across]
-        turned = sorted((k, i) for (i, k), _ in cells)
-        order = [(k, i) for (i, k), _ in cells]
-        alone = {k: given.get(k, like.zeros()) for k in sorted(rows)}
-        within = sorted({i for cell in turned for i in cell})
-        pair = recurrence(tuple(turned), like.dtype)
-        back = AssociativeScan(pair, self.axis, not self.reverse)
-        matrices = [across[order.index(cell)] for cell in turned]
-        made = back(*matrices, *(alone[k] for k in within))[len(turned) :] if turned else ()
-        return alone | dict(zip(within, made, strict=True))
+        matrix = {
+            (k, i): plain.spread(x, like)
+            for (i, k), x in zip(self.cells, self.across(*around), strict=True)
+            if i in rows
+        }
+        turned = tuple(sorted(matrix))
+        across = [plain.joined(matrix[c], plain.first(matrix[c]).zeros()) for c in turned]
+        own = [given.get(k, like.zeros()) for k in range(len(self.owns))]
+        found = recurred(turned, across, own, self.axis, not self.reverse)
+        return {k: found[k] for k in sorted(rows)}
 
 
 # -------------------------------------------------------------------------------- what targets run
