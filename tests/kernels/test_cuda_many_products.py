@@ -177,7 +177,7 @@ def test_sums_of_what_follows_are_apart() -> None:
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("turn", TURNS)
 def test_no_spills(turn: str, architecture: str) -> None:
-    for n, dtype in ((16, F32), (32, F32), (7, F32), (32, F64), (32, BF16)):
+    for n, dtype in ((16, F32), (32, F32), (7, F32), (32, F64), (24, BF16)):
         x = np.zeros((100, n, n), dtype)
         f = lambda a, b: np.tanh(TURNS[turn](a, b))  # noqa: E731
         ((kernel, text),) = kernels(f, x, x, arch=architecture)
