@@ -27,7 +27,7 @@ from ge2.compile.writes import checked_early, results_apart, views_first, with_c
 from ge2.ir import Graph
 from ge2.ops.attention.ops import has_attention
 from ge2.ops.dot import DotGeneral
-from ge2.ops.graphs.associative import AssociativeScan, AssociativeScanSaving, kernels
+from ge2.ops.graphs.associative import AssociativeScan, AssociativeScanSaving, as_kernels
 from ge2.ops.graphs.loops import ScanLoop
 from ge2.ops.index import Scatter, ScatterAdd, ScatterReduce, SumsInOrder, UpdateSlice
 from ge2.ops.reduce import CumSum
@@ -262,7 +262,7 @@ def associative_scans(graph: Graph, context: Context) -> Graph:
     """
     if not any(isinstance(e.op, AssociativeScan | AssociativeScanSaving) for e in graph.eqns):
         return graph
-    found = kernels(graph)
+    found = as_kernels(graph)
     if context.caps is not None:
         return found
     from ge2.transforms.loops import without_kernels

@@ -349,6 +349,7 @@ class Node:
         self.assign({k: back.get(id(x), x) for k, x in now.items()})
 
     def assign(self, found: Mapping[Any, Any]) -> None:
+        """Has the original hold these parts, by their keys, numbers or names, and no others."""
         if isinstance(self.original, dict):
             self.original.clear()
             self.original.update(found)

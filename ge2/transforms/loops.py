@@ -429,7 +429,7 @@ def scalar_pair(pair: Closed, types: Sequence[ArrayType], axis: int) -> Graph | 
         inputs = rename(env, e.inputs)
         if e.op.is_view and not e.inputs[0].type.shape:
             env[e.outs[0]] = inputs[0]  # a number, spread
-        elif isinstance(e.op, Pointlike) and not e.op.edition and not is_apart(e):
+        elif isinstance(e.op, Pointlike) and not e.op.edition and not is_unfit(e):
             outs = tuple(Var(v.type.with_shape(())) for v in e.outs)
             env.update(zip(e.outs, outs, strict=True))
             eqns.append(Eqn(e.op, inputs, outs, e.source))
@@ -439,7 +439,7 @@ def scalar_pair(pair: Closed, types: Sequence[ArrayType], axis: int) -> Graph | 
     return Graph(given, tuple(eqns), rename(env, graph.outputs))
 
 
-def is_apart(eqn: Eqn) -> bool:
+def is_unfit(eqn: Eqn) -> bool:
     """True of what may end with an error, looks at bits, or whose derivative is no multiple of a
     complex number.
     """

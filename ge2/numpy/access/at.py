@@ -31,7 +31,7 @@ from ge2.numpy.access.selecting import setitem as with_item
 from ge2.numpy.composite import choose_by, known_elements, stack
 from ge2.numpy.promotion import array, broadcast, cast, fresh, one_axis, reshape, resolve
 from ge2.ops import elementwise as ops
-from ge2.ops.graphs.associative import combined as prefixes
+from ge2.ops.graphs.associative import prefixes
 from ge2.ops.index import Gather, Scatter, ScatterAdd, ScatterMax, ScatterMin
 from ge2.ops.sort import ArgSort
 

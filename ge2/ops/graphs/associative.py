@@ -155,6 +155,7 @@ class Slopes:
 
     @staticmethod
     def of(pair: Graph, derive: Derive) -> Slopes:
+        """Returns it by forward derivatives along one number of the element before after the other."""
         n, known = len(pair.outputs), dict[tuple[int, int], tuple[Graph, int]]()
         for k, leaf in enumerate(held(pair)):
             column = derive.jvp(pair, tuple(i == leaf for i in range(2 * n)))
@@ -175,6 +176,7 @@ class Slopes:
 
 
 def depends(graph: Graph, out: Atom, on: Var) -> bool:
+    """True if a value of the graph is made of another."""
     reached: set[Atom] = {on}
     for eqn in graph.eqns:
         if not reached.isdisjoint(eqn.inputs):
@@ -256,8 +258,10 @@ def solved(a: Value, b: Value, axis: int, reverse: bool = False) -> Value:
     return found  # type: ignore[no-any-return]
 
 
-def combined(f: Callable[..., list[Any]], *xs: Value) -> Sequence[Value]:
-    """The prefixes of arrays along their first axis, by a function of two elements."""
+def prefixes(f: Callable[..., list[Any]], *xs: Value) -> Sequence[Value]:
+    """All elements up to each one of arrays along their first axis, combined by a function of scalars:
+    of the earlier element's, then of the later's.
+    """
     types = [x.type.with_shape(()) for x in xs]
     return AssociativeScan(TRACING[0](f, (*types, *types)), 0)(*xs)  # type: ignore[no-any-return]
 
@@ -350,7 +354,7 @@ class Prefixes(OfGraph):
         return tuple(every[i] for i in self.results)
 
 
-def kernels(graph: Graph) -> Graph:
+def as_kernels(graph: Graph) -> Graph:
     """The graph, its associative scans as kernels, without what nothing reads."""
     used: set[Atom] = {*graph.outputs, *(a for e in graph.eqns for a in e.inputs)}
     eqns = list[Eqn]()
@@ -376,7 +380,7 @@ def needed(pair: Graph, results: Iterable[int], sides: Dims = (0, 1)) -> list[in
 
 
 def is_read(pair: Graph, i: int, results: Iterable[int], sides: Dims) -> bool:
-    """Whether any of the results is made of element i, before or itself."""
+    """True if any of the results is made of element i of the one before (side 0), or of its own (1)."""
     n = len(pair.outputs)
     given = [pair.inputs[side * n + i] for side in sides]
     return any(depends(pair, pair.outputs[k], v) for k in results for v in given)
@@ -391,12 +395,12 @@ def without_others(pair: Graph, results: Sequence[int]) -> tuple[Graph, list[int
 
 
 def in_turn(op: Prefixes, *xs: Value) -> list[Value]:
-    """A loop along the first axis, whose carry is the element before."""
+    """The results of a scan by a loop along the first axis, whose carry is the element before."""
     shape, count = xs[0].shape, len(xs)
     scan = AssociativeScan(op.jaxpr, 0, op.reverse)
     carried = needed(op.jaxpr, op.results, sides=(0,))
     firsts = {i: scan.first(xs[i]) for i in carried}
-    body = over(op.jaxpr, shape[1:])
+    body = of_arrays(op.jaxpr, shape[1:])
     outputs = tuple(body.outputs[i] for i in (*carried, *op.results))
     inputs = (*(body.inputs[i] for i in carried), *body.inputs[count:])
     body = without_dead_code(replace(body, inputs=inputs, outputs=outputs))
@@ -407,14 +411,14 @@ def in_turn(op: Prefixes, *xs: Value) -> list[Value]:
     ]
 
 
-def over(pair: Graph, lanes: Dims) -> Graph:
-    """The graph of scalars, of arrays of a shape."""
+def of_arrays(pair: Graph, shape: Dims) -> Graph:
+    """A graph of scalars as one of arrays of a shape."""
     eqns, env = list[Eqn](), dict[Var, Atom]()
-    env.update((v, Var(v.type.with_shape(lanes))) for v in pair.inputs)
+    env.update((v, Var(v.type.with_shape(shape))) for v in pair.inputs)
     for e in pair.eqns:
         env[e.outs[0]] = applied(eqns, e.op, *rename(env, e.inputs), source=e.source)
     outputs = [
-        a if a.type.shape == lanes else applied(eqns, BroadcastInDim(lanes, ()), a)
+        a if a.type.shape == shape else applied(eqns, BroadcastInDim(shape, ()), a)
         for a in rename(env, pair.outputs)
     ]
     inputs = tuple(v for v in rename(env, pair.inputs) if isinstance(v, Var))

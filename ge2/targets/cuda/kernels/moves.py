@@ -472,6 +472,8 @@ class CudaUpdateSlice(Cuda):
 
 @final
 class CudaToFront(Cuda):
+    """The elements of a vector that a mask chooses: blocks count theirs, and then write them."""
+
     name = "elements moved to the front in CUDA"
     ops = (ToFront,)
 

@@ -44,6 +44,8 @@ from ge2.targets.cuda.limits import Chip
 
 @final
 class CudaScan(CudaWays):
+    """Running sums, products and extremes: whole lines, or lines that blocks share."""
+
     name = "scan in CUDA"
     ops = (Running,)
     anywhere = True
@@ -60,6 +62,8 @@ class CudaScan(CudaWays):
 
 @final
 class CudaPrefixes(CudaWays):
+    """Associative scans of arrays, in the same two ways."""
+
     name = "associative scan in CUDA"
     ops = (Prefixes,)
     anywhere = True
@@ -80,7 +84,7 @@ class CudaPrefixes(CudaWays):
 
 
 def ways(scan: Lines | Columns) -> tuple[Variant, ...]:
-    """Whether blocks share lines."""
+    """The variants of a scan: blocks share lines, or each line is a block's or a thread's."""
     kind, made = type(scan), (scan.problem, tuple(scan.operands), scan.chip)
     return (
         Variant("blocks share lines", lambda: kind(*made).run(True), scan.whole_lines),
@@ -287,6 +291,8 @@ class OfOne(Scanned):
 
 @final
 class LinesOfOne(OfOne, Lines):
+    """Lines of an array along its last axis; tiles that blocks share are in shared memory."""
+
     def by_many_blocks(self) -> Kernels:
         run = self.odd_run()
         block = self.wide_block(run)
@@ -327,7 +333,7 @@ class LinesOfOne(OfOne, Lines):
 
 @final
 class ColumnsOfOne(OfOne, Columns):
-    pass
+    """Lines of an array that lie side by side."""
 
 
 # ------------------------------------------------------------------------------- of several arrays
@@ -440,19 +446,19 @@ def wide(eqn: Eqn) -> Eqn:
 
 
 def taken(x: str, dtype: np.dtype) -> str:
-    """An element, as a state has it."""
+    """Returns an element of an array as a state has it, in CUDA."""
     if dtype in HALF:
         return f"ge2_cast_{SUFFIX[dtype]}_f32({x})"
     return f"{x} != 0" if dtype == BOOL else x
 
 
 def stored(x: str, dtype: np.dtype) -> str:
-    """A number of a state, as an array has it."""
+    """Returns a number of a state as an array has it, in CUDA."""
     return f"ge2_cast_f32_{SUFFIX[dtype]}({x})" if dtype in HALF else x
 
 
 def combined(op: Prefixes) -> tuple[tuple[Text, ...], tuple[str, ...]]:
-    """The statements that combine the states a and b, and what they make."""
+    """Returns the statements that combine the states a and b, and the texts of the numbers they make."""
     graph, n = op.jaxpr, len(op.jaxpr.outputs)
     known = dict[Atom, str]()
     for state, inputs in zip("ab", (graph.inputs[:n], graph.inputs[n:]), strict=True):
@@ -477,6 +483,8 @@ def combined(op: Prefixes) -> tuple[tuple[Text, ...], tuple[str, ...]]:
 
 @final
 class LinesOfSeveral(OfSeveral, Lines):
+    """Lines of several arrays along their last axis; tiles are in registers."""
+
     template = "prefixes_lines"
 
     def by_many_blocks(self) -> Kernels:
@@ -495,4 +503,6 @@ class LinesOfSeveral(OfSeveral, Lines):
 
 @final
 class ColumnsOfSeveral(OfSeveral, Columns):
+    """Lines of several arrays that lie side by side."""
+
     template = shared = "prefixes_columns"
