@@ -574,7 +574,7 @@ def factored(x: Atom, rank: int, makers: Mapping[Any, Eqn]) -> Rows:
 
 
 def of_rows(x: Atom, rank: int, makers: Mapping[Any, Eqn]) -> Atom | None:
-    """What there is one of for each index, if all elements of its row are that."""
+    """The factors, one for each index, of which `x` repeats each along its row; None of other arrays."""
     e = makers.get(x)
     along = e is not None and isinstance(e.op, BroadcastInDim) and e.op.dims == (*range(rank),)
     same = along and e is not None and e.inputs[0].type.shape == x.type.shape[:rank]

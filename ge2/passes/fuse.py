@@ -457,7 +457,9 @@ class Fusion:
         return frozenset(found)
 
     def read_apart(self, n: int) -> list[Var]:
-        """What an equation reads of another group, large and element by element unless it folds."""
+        """The values of other groups that a reduction reads, or large ones that an elementwise
+        equation reads.
+        """
         eqn, home = self.graph.eqns[n], leader(self.leaders, self.group_of[n])
         found = [v for v in self.bases(eqn) if self.group(v) not in (None, home)]
         size, least = math.prod(home.axes.values()) if found else 0, self.tuning.recomputed

@@ -421,7 +421,7 @@ def sideways(axes: Mapping[int, int], widest: Dims, spans: Iterable[Span]) -> bo
 
 
 def spans_of(a: Group, b: Group, names: Mapping[int, int]) -> list[Span]:
-    """Those of two groups in one, by the names of `a`."""
+    """The spans of two groups that become one, by the names of the axes of `a`."""
     return [*a.spans, *((frozenset(named(names, o)), named(names, r)) for o, r in b.spans)]
 
 

@@ -16,8 +16,7 @@ from ge2.base.pytree import Structure, flatten, key_paths, keystr, mismatch, unf
 from ge2.base.record import record
 from ge2.base.source import here
 from ge2.ir import ArrayType, Atom, Eqn, Graph, GraphOp, Literal, Var, rename, type_of
-from ge2.ops.graphs.associative import AssociativeScan, in_turn
-from ge2.ops.graphs.associative import Prefixes as KernelOfScan
+from ge2.ops.graphs.associative import AssociativeScan, Prefixes, in_turn
 from ge2.ops.graphs.control import Call, inlined, types_of
 from ge2.ops.graphs.loops import ScanLoop
 from ge2.ops.graphs.while_loop import WhileLoop
@@ -250,7 +249,7 @@ def associative_scan(
         shapes = ", ".join(str(type_of(x)) for x in leaves)
         what = f"associative_scan takes arrays of one size along axis {axis}; got {shapes}"
         raise InputError(what, where=here())
-    scan = Prefixes(fn, structure, [axis % x.ndim for x in leaves])
+    scan = ScanInRows(fn, structure, [axis % x.ndim for x in leaves])
     pair = scan.staged(leaves) if any(is_traced(x) for x in leaves) else None
     if pair is not None and is_elementwise(pair.graph):
         of_scalars = scalar_pair(pair, [type_of(x) for x in leaves], scan.axes[0])
@@ -264,7 +263,7 @@ def associative_scan(
 
 @final
 @record
-class Prefixes:
+class ScanInRows:
     """All elements up to each one, combined by an associative function, along an axis of each leaf."""
 
     fn: Callable[[Any, Any], Any]
@@ -383,7 +382,7 @@ def without_kernels(graph: Graph, least: int) -> Graph:
     eqns, env = list[Eqn](), dict[Var, Atom]()
     for e in graph.eqns:
         inputs = rename(env, e.inputs)
-        if not isinstance(e.op, KernelOfScan):
+        if not isinstance(e.op, Prefixes):
             eqns.append(replace(e, inputs=inputs))
             continue
         t = inputs[0].type
@@ -397,7 +396,7 @@ def without_kernels(graph: Graph, least: int) -> Graph:
     return replace(graph, eqns=tuple(eqns), outputs=rename(env, graph.outputs))
 
 
-def in_rows(op: KernelOfScan, *xs: Any) -> list[Any]:
+def in_rows(op: Prefixes, *xs: Any) -> list[Any]:
     """An associative scan by regions, each of which combines eight elements."""
     n, count = xs[0].shape[op.axis], len(xs)
 
@@ -405,7 +404,7 @@ def in_rows(op: KernelOfScan, *xs: Any) -> list[Any]:
         found = op.jaxpr(*a, *b)
         return tuple(y if y.ndim else y.spread(x.shape, ()) for x, y in zip(b, found, strict=True))
 
-    scan = Prefixes(pair, flatten((0,) * count)[1], [op.axis] * count, EIGHT)
+    scan = ScanInRows(pair, flatten((0,) * count)[1], [op.axis] * count, EIGHT)
     found = scan.of(scan.cut(xs, None, None, -1) if op.reverse else xs, n)
     found = scan.cut(found, None, None, -1) if op.reverse else found
     return [found[i] for i in op.results]

@@ -568,8 +568,9 @@ def below(x: Atom, makers: Makers) -> int:
 
 
 def moved_to_front(e: Eqn, parts: Sequence[Eqn], makers: Makers, eqns: list[Eqn]) -> Atom | None:
-    """What a mask chooses of the updates of a vector, if its running sum says where they go, and others
-    go behind all parts that are read, into one number repeated; None of other writes.
+    """A vector whose elements that a mask chooses come first, followed by the number that was there. It
+    replaces a write that puts them where the mask's running sum says, and all others behind the
+    parts that are read. None of other writes.
     """
     (u, index), number = e.inputs[1:3], makers.get(e.inputs[0])
     at = makers.get(as_counted(index, makers))

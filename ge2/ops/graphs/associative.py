@@ -83,7 +83,7 @@ class AssociativeScan(GraphOp):
 
     def saving(self, wanted: Flags, derive: Derive) -> Op:
         slopes = Slopes.of(self.pair, derive)
-        owns = [own_of(self.pair, i, derive) for i in held(self.pair)]
+        owns = [own_of(self.pair, i, derive) for i in differentiable(self.pair)]
         return AssociativeScanSaving(
             self.pair, self.axis, self.reverse, slopes.across, slopes.cells,
             tuple(own for own, _ in owns), tuple(into for _, into in owns),
@@ -127,7 +127,7 @@ class AssociativeScan(GraphOp):
         return y.joined([x], self.axis) if self.reverse else x.joined([y], self.axis)
 
     def spread(self, x: Value, like: Value) -> Value:
-        """What `pair` gives of all elements but one, where it may be the same of all."""
+        """A result of `pair` over all elements but the first as an array: it may be one number."""
         return x if x.ndim else x.spread(self.after(like).shape, ())
 
 
@@ -137,8 +137,8 @@ class AssociativeScan(GraphOp):
 Cells = tuple[tuple[int, int], ...]
 
 
-def held(pair: Graph) -> list[int]:
-    """The results that have a derivative."""
+def differentiable(pair: Graph) -> list[int]:
+    """Returns the numbers of the results of `pair` that are floats or complex: those with a derivative."""
     return [i for i, flag in enumerate(inexact(pair.outputs)) if flag]
 
 
@@ -157,12 +157,12 @@ class Slopes:
     def of(pair: Graph, derive: Derive) -> Slopes:
         """Returns it by forward derivatives along one number of the element before after the other."""
         n, known = len(pair.outputs), dict[tuple[int, int], tuple[Graph, int]]()
-        for k, leaf in enumerate(held(pair)):
+        for k, leaf in enumerate(differentiable(pair)):
             column = derive.jvp(pair, tuple(i == leaf for i in range(2 * n)))
             for i, out in enumerate(column.outputs[n:]):
                 if depends(column, out, column.inputs[-1]):
                     known[i, k] = column, n + i
-        cells, leaves = closed(known), held(pair)
+        cells, leaves = closed(known), differentiable(pair)
 
         def across(*xs: Any) -> list[Any]:
             like, found = xs[leaves[0]], list[Any]()
@@ -198,7 +198,7 @@ def own_of(pair: Graph, result: int, derive: Derive) -> tuple[Graph, Dims]:
     """
     n, (out,) = len(pair.outputs), pair.outputs[result : result + 1]
     alone = Graph(pair.inputs, pair.eqns, (out,))
-    into = tuple(i for i in held(pair) if depends(pair, out, pair.inputs[n + i]))
+    into = tuple(i for i in differentiable(pair) if depends(pair, out, pair.inputs[n + i]))
     wanted = (*(False,) * n, *(i in into for i in range(n)))
     forward, backward, _ = derive.vjp(alone, wanted)
 
@@ -290,7 +290,7 @@ class AssociativeScanSaving(Alike):
 
     def vjp(self, cts: Cotangents, ys: Values, xs: Values, wanted: Flags) -> Cotangents:
         """v[i] = ct[i] + A[i + 1]' v[i + 1]; the cotangents of elements are B[i]' v[i]."""
-        plain, leaves = self.plain(), held(self.pair)
+        plain, leaves = self.plain(), differentiable(self.pair)
         given = {k: ct for k, i in enumerate(leaves) if (ct := cts[i]) is not None}
         if xs[0].shape[self.axis] < 2 or not given:
             return list(cts)
@@ -314,7 +314,7 @@ class AssociativeScanSaving(Alike):
     def summed(
         self, plain: AssociativeScan, given: Mapping[int, Value], around: Values
     ) -> dict[int, Value]:
-        """The sums v of the results that have any; without those that are zero."""
+        """Returns the sums v by the number of their result; results whose sums are zero have none."""
         rows = set(given)
         while more := {k for i, k in self.cells if i in rows} - rows:
             rows |= more
@@ -355,7 +355,7 @@ class Prefixes(OfGraph):
 
 
 def as_kernels(graph: Graph) -> Graph:
-    """The graph, its associative scans as kernels, without what nothing reads."""
+    """The graph with each associative scan as a kernel that stores only results that are read."""
     used: set[Atom] = {*graph.outputs, *(a for e in graph.eqns for a in e.inputs)}
     eqns = list[Eqn]()
     for e in graph.eqns:
@@ -372,7 +372,7 @@ def as_kernels(graph: Graph) -> Graph:
 
 
 def needed(pair: Graph, results: Iterable[int], sides: Dims = (0, 1)) -> list[int]:
-    """The elements that results are made of; with `sides` (0,) those before alone."""
+    """The numbers of the arrays that results are computed from; with `sides` (0,), by earlier elements."""
     n, found = len(pair.outputs), set(results)
     while more := [i for i in range(n) if i not in found and is_read(pair, i, found, sides)]:
         found.update(more)
@@ -387,7 +387,7 @@ def is_read(pair: Graph, i: int, results: Iterable[int], sides: Dims) -> bool:
 
 
 def without_others(pair: Graph, results: Sequence[int]) -> tuple[Graph, list[int]]:
-    """The graph of those elements alone that the results are made of, and which these are."""
+    """`pair` without arrays that the results do not depend on, and the numbers of the others."""
     n, leaves = len(pair.outputs), needed(pair, results)
     inputs = tuple(pair.inputs[at + i] for at in (0, n) for i in leaves)
     outputs = tuple(pair.outputs[i] for i in leaves)

@@ -326,7 +326,7 @@ def has_byte_floats(graph: Graph) -> bool:
     return any(dtype in HALF and dtype.itemsize == 1 for dtype in types)
 
 
-def beside_bytes(works: Iterable[Work], tuning: Regions) -> int:
+def few_lanes(works: Iterable[Work], tuning: Regions) -> int:
     """The elements that a loop has at once which has arrays of bytes, and many operations on numbers
     of four bytes or more; 0 of other loops. A vector of bytes would be several of each of those, all
     of them written out, which no register has; of few bytes all vectors are as short as theirs.

@@ -29,12 +29,12 @@ from ge2.targets.c.emit import (
     REAL,
     SUFFIX,
     apart,
-    beside_bytes,
     by_parts,
     bytes_of,
     clause,
     compensated,
     converting,
+    few_lanes,
     gathers_index,
     has_byte_floats,
     in_runs,
@@ -305,7 +305,7 @@ class Writer(Statements):
             clauses.setdefault(c, []).append(names)
         text = "".join(f" reduction({c}:{', '.join(names)})" for c, names in clauses.items() if c)
         byte_floats = has_byte_floats(self.region.graph)
-        few = self.tuning.bytes_at_once if byte_floats else beside_bytes(loop.works, self.tuning)
+        few = self.tuning.bytes_at_once if byte_floats else few_lanes(loop.works, self.tuning)
         if not text and few:
             text = f" simdlen({few})"
         elif not text and is_long(loop, self.root, self.axes.sizes, self.tuning):

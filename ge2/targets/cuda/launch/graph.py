@@ -340,7 +340,7 @@ class Meanwhile:
             logger().debug("a list of launches stays with Python: %s", trouble)
 
     @property
-    def settled(self) -> bool:
+    def launches_natively(self) -> bool:
         """True if the extension launches."""
         return self.run.counts is not None
 
@@ -586,7 +586,9 @@ def call(device: CudaDevice, work: Straight, otherwise: Call) -> Call:
 
 
 def call_of(made: Any, device: CudaDevice, work: Straight, otherwise: Call) -> Call:
-    launched = work.run.run if isinstance(work.run, Meanwhile) and work.run.settled else work.run
+    launched = (
+        work.run.run if isinstance(work.run, Meanwhile) and work.run.launches_natively else work.run
+    )
     take, lost = work.take if work.nbytes else None, device.lost
     found: Call = made.Call(
         work.given, work.empty, work.made, work.constants, work.numbers, work.asked, work.compute, take,
